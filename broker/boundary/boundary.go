@@ -1,0 +1,131 @@
+// Package boundary is the vocabulary in which a broker's guarantees are
+// written down: claims, and for each the answer that an adapter declares and
+// the one that the vendor documents, with its source.
+//
+// It imports nothing of this module, so that adapters can declare a boundary
+// without the conformance suite that checks it.
+package boundary
+
+import (
+	"maps"
+	"slices"
+)
+
+// Claim is the ID of one question about a boundary. The questions themselves,
+// with their closed answers, are in package conformance.
+type Claim string
+
+// The claims of hop 1, producer to broker.
+const (
+	PublishAckDurable         Claim = "publish.ack.durable"
+	PublishBatchPartial       Claim = "publish.batch.partial"
+	PublishDedupScope         Claim = "publish.dedup.scope"
+	PublishDedupWindow        Claim = "publish.dedup.window"
+	PublishDedupVerdict       Claim = "publish.dedup.verdict"
+	PublishDedupBody          Claim = "publish.dedup.body"
+	PublishDedupContent       Claim = "publish.dedup.content"
+	PublishDedupLostResponse  Claim = "publish.dedup.lost-response"
+	PublishDedupNewProducer   Claim = "publish.dedup.new-producer"
+	PublishDedupBrokerRestart Claim = "publish.dedup.broker-restart"
+	PublishDedupAfterConsume  Claim = "publish.dedup.after-consume"
+	PublishDedupConcurrent    Claim = "publish.dedup.concurrent"
+)
+
+// The claims of hop 2, broker to consumer.
+const (
+	DeliverRedeliverExpiry    Claim = "deliver.redeliver.expiry"
+	DeliverRedeliverCrash     Claim = "deliver.redeliver.crash"
+	DeliverRedeliverNackDelay Claim = "deliver.redeliver.nack-delay"
+	DeliverAttempt            Claim = "deliver.attempt"
+	DeliverOrderKey           Claim = "deliver.order.key"
+	DeliverCancel             Claim = "deliver.cancel"
+	DeliverDeadLetter         Claim = "deliver.deadletter"
+	SettleAnswer              Claim = "settle.answer"
+	SettleLostResponse        Claim = "settle.lost-response"
+	SettleStale               Claim = "settle.stale"
+	SettleFinal               Claim = "settle.final"
+	VendorSettleStale         Claim = "vendor.settle.stale" // with the fence of package driver off
+)
+
+// The claims of hop 3, consumer to effect.
+const (
+	EffectCrashAfterEffect Claim = "effect.crash-after-effect"
+	EffectZombie           Claim = "effect.zombie"
+)
+
+// Answer is one of a claim's closed answers.
+type Answer string
+
+// The answers. Which of them a claim admits, and in which order from weak to
+// strong, package conformance says.
+const (
+	None           Answer = "none"
+	Lost           Answer = "lost"
+	Kept           Answer = "kept"
+	Key            Answer = "key"
+	Topic          Answer = "topic"
+	Stream         Answer = "stream"
+	Shorter        Answer = "shorter"
+	AsConfigured   Answer = "as-configured"
+	Longer         Answer = "longer"
+	StoredAgain    Answer = "stored-again"
+	Accepted       Answer = "accepted"
+	Duplicate      Answer = "duplicate"
+	DuplicateAt    Answer = "duplicate-with-position"
+	BothStored     Answer = "both-stored"
+	FirstKept      Answer = "first-kept"
+	Refused        Answer = "refused"
+	Dropped        Answer = "dropped"
+	Once           Answer = "once"
+	Twice          Answer = "twice"
+	BatchLost      Answer = "batch-lost"
+	Smeared        Answer = "smeared"
+	Exact          Answer = "exact"
+	NoLease        Answer = "no-lease"
+	Never          Answer = "never"
+	Late           Answer = "late"
+	Early          Answer = "early"
+	AfterSession   Answer = "after-session"
+	AfterLease     Answer = "after-lease"
+	AtOnce         Answer = "at-once"
+	Unsupported    Answer = "unsupported"
+	Ignored        Answer = "ignored"
+	Honoured       Answer = "honoured"
+	Wrong          Answer = "wrong"
+	PerReceiver    Answer = "per-receiver"
+	Approximate    Answer = "approximate"
+	UntilNack      Answer = "until-redelivery"
+	OverNack       Answer = "over-redelivery"
+	Stranded       Answer = "stranded"
+	GivenBack      Answer = "given-back"
+	KeptApart      Answer = "kept-undelivered"
+	Moved          Answer = "moved"
+	Sent           Answer = "sent"
+	PendingFirst   Answer = "pending-then-confirmed"
+	Confirmed      Answer = "confirmed"
+	ClaimedDone    Answer = "claimed-confirmed"
+	ClaimedLost    Answer = "claimed-lost"
+	StaysUnknown   Answer = "stays-unknown"
+	ConfirmedAgain Answer = "confirmed-on-asking"
+	TakesEffect    Answer = "takes-effect"
+	Redelivered    Answer = "redelivered"
+	Final          Answer = "final"
+)
+
+// Entry is what is known of one claim before anything is measured.
+type Entry struct {
+	Declared   Answer   // by the adapter, for the real broker in the configuration that Boundary.Of names
+	Documented Answer   // by the vendor; empty where the vendor is silent
+	Sources    []string // fact IDs of docs/facts.md
+	Note       string   // what an application should know beside the answer; may be empty
+}
+
+// Boundary is where one broker's guarantees end.
+type Boundary struct {
+	Broker  string // "nats"
+	Of      string // version and configuration: "NATS JetStream 2.15, file storage, one replica"
+	Entries map[Claim]Entry
+}
+
+// Claims returns the claims that the boundary has an entry for, sorted.
+func (b Boundary) Claims() []Claim { return slices.Sorted(maps.Keys(b.Entries)) }
