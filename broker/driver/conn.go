@@ -16,13 +16,22 @@ func New(c Conn) broker.Conn { return wrap(c, true) }
 // local validation off: every settle and every message goes to the broker as it
 // is. It exists to ask what the vendor does by itself, which is what the
 // conformance suite's vendor claims are about. Closing the view closes what was
-// opened through it, not the connection.
+// opened through it, not the connection; closing the connection closes its
+// views.
 func Unfenced(c broker.Conn) (broker.Conn, error) {
 	inner, ok := c.(*conn)
 	if !ok {
 		return nil, broker.Errorf(broker.ErrUnsupported, nil, "unfenced view of a %T: not made by driver.New", c)
 	}
-	return wrap(borrowed{inner.driver}, false), nil
+	view := wrap(borrowed{inner.driver}, false)
+	view.parent = inner
+	inner.mu.Lock()
+	defer inner.mu.Unlock()
+	if inner.shut {
+		return nil, broker.Errorf(broker.ErrClosed, nil, "unfenced view")
+	}
+	inner.open[view] = struct{}{}
+	return view, nil
 }
 
 // Unwrap returns the adapter's own connection behind one that New made.
@@ -57,11 +66,14 @@ type conn struct {
 	fenced bool
 	now    func() time.Time
 
-	mu     sync.Mutex
-	closed bool
-	open   map[closer]struct{} // publishers and receivers
-	once   sync.Once
-	err    error // of Close
+	parent *conn // of an unfenced view
+
+	gate gate // of the calls that reach the driver's connection
+	mu   sync.Mutex
+	shut bool
+	open map[closer]struct{} // publishers, receivers and views
+	once sync.Once
+	err  error // of Close
 }
 
 type closer interface {
@@ -69,9 +81,10 @@ type closer interface {
 }
 
 func (c *conn) OpenPublisher(ctx context.Context, topic string, opts ...broker.PublisherOption) (broker.Publisher, error) {
-	if err := c.ready("open publisher", topic); err != nil {
+	if err := c.enter("open publisher", topic); err != nil {
 		return nil, err
 	}
+	defer c.gate.leave()
 	var o broker.PublisherOptions
 	for _, opt := range opts {
 		opt(&o)
@@ -88,9 +101,10 @@ func (c *conn) OpenPublisher(ctx context.Context, topic string, opts ...broker.P
 }
 
 func (c *conn) OpenReceiver(ctx context.Context, subscription string, opts ...broker.ReceiverOption) (broker.Receiver, error) {
-	if err := c.ready("open receiver", subscription); err != nil {
+	if err := c.enter("open receiver", subscription); err != nil {
 		return nil, err
 	}
+	defer c.gate.leave()
 	var o broker.ReceiverOptions
 	for _, opt := range opts {
 		opt(&o)
@@ -107,9 +121,10 @@ func (c *conn) OpenReceiver(ctx context.Context, subscription string, opts ...br
 }
 
 func (c *conn) Ensure(ctx context.Context, e broker.Entity) error {
-	if err := c.ready("ensure", e.Topic); err != nil {
+	if err := c.enter("ensure", e.Topic); err != nil {
 		return err
 	}
+	defer c.gate.leave()
 	if e.Window < 0 || e.Lease < 0 || e.MaxDeliveries < 0 || e.Partitions < 0 || e.MaxBody < 0 {
 		return broker.Errorf(broker.ErrInvalid, nil, "ensure %s: a negative wish", e.Topic)
 	}
@@ -117,18 +132,23 @@ func (c *conn) Ensure(ctx context.Context, e broker.Entity) error {
 }
 
 func (c *conn) Delete(ctx context.Context, e broker.Entity) error {
-	if err := c.ready("delete", e.Topic); err != nil {
+	if err := c.enter("delete", e.Topic); err != nil {
 		return err
 	}
+	defer c.gate.leave()
 	return c.driver.Delete(ctx, e)
 }
 
 func (c *conn) As(target any) bool { return c.driver.As(target) }
 
+// Close waits for the calls that open and ensure, so that the driver is not
+// called after its Close, then closes what is open, then the driver.
 func (c *conn) Close(ctx context.Context) error {
 	c.once.Do(func() {
+		c.gate.shut()
+		c.gate.wait(ctx)
 		c.mu.Lock()
-		c.closed = true
+		c.shut = true
 		open := make([]closer, 0, len(c.open))
 		for h := range c.open {
 			open = append(open, h)
@@ -142,26 +162,28 @@ func (c *conn) Close(ctx context.Context) error {
 		wait.Wait()
 		errs[len(open)] = c.driver.Close(ctx)
 		c.err = errors.Join(errs...)
+		if c.parent != nil {
+			c.parent.forget(c)
+		}
 	})
 	return c.err
 }
 
-func (c *conn) ready(what, name string) error {
+// enter lets a call through to the driver; the caller leaves the gate.
+func (c *conn) enter(what, name string) error {
 	if name == "" {
 		return broker.Errorf(broker.ErrInvalid, nil, "%s: empty name", what)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
+	if !c.gate.enter() {
 		return broker.Errorf(broker.ErrClosed, nil, "%s %s", what, name)
 	}
 	return nil
 }
 
-// remember keeps h for Close. If Close came first, h is closed here.
+// remember keeps h for Close. If Close didn't wait any longer, h is closed here.
 func (c *conn) remember(ctx context.Context, h closer, what, name string) error {
 	c.mu.Lock()
-	closed := c.closed
+	closed := c.shut
 	if !closed {
 		c.open[h] = struct{}{}
 	}

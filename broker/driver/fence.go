@@ -13,7 +13,7 @@ import (
 // The fence makes handles single-use. Most brokers take a stale ack: NATS and
 // share groups settle whatever holds the message now, SQS standard answers 200,
 // RabbitMQ numbers its tags anew after a reconnect (NATS-F-16, KAF-F-47,
-// SQS-F-22, RMQ-F-11). So whether a handle may still speak for its message is
+// SQS-F-21, RMQ-F-11). So whether a handle may still speak for its message is
 // decided here, before a frame is sent.
 
 // lease is one handle: its place in the life of a delivery and what the
@@ -126,6 +126,14 @@ var errUnderWay = fmt.Errorf("%w: the same settle is under way", broker.ErrConfl
 // conclude takes the adapter's answer into the handle.
 func (l *lease) conclude(op *Op, fenced bool) {
 	o := &op.Settlement.Outcome
+	if o.Err == nil && !o.State.OK() {
+		// Nothing that is not a success may look like one.
+		kind := broker.ErrUnknownOutcome
+		if o.State == broker.LeaseLost {
+			kind = broker.ErrLeaseLost
+		}
+		o.Err = broker.Errorf(kind, nil, "%s %q: no reason given", op.Settlement.Action, op.Settlement.Delivery.ID)
+	}
 	if op.Settlement.Action == broker.Extend {
 		switch {
 		case o.State.OK() && !o.Lease.IsZero():
@@ -176,8 +184,12 @@ func (b *Batch) Add() (*broker.Delivery, *Token) {
 	if b.deliveries == nil {
 		b.Grow(min(b.max, 8))
 	}
-	if len(b.deliveries) == cap(b.deliveries) {
-		b.Grow(min(b.max, 2*cap(b.deliveries)))
+	if n := cap(b.deliveries); len(b.deliveries) == n {
+		if n < b.max {
+			b.Grow(min(b.max, 2*n))
+		} else { // more than was asked for: better handed out than stranded
+			b.Grow(2 * n)
+		}
 	}
 	n := len(b.deliveries)
 	b.deliveries = b.deliveries[:n+1]

@@ -48,13 +48,13 @@ func nats() report.Target {
 		Findings: []report.Finding{
 			{
 				Claim: "publish.dedup.window", Hop: 1, Question: askWindow, Declared: "2m0s", Documented: "2m0s",
-				Source:   []string{"NATS-F-07", "https://docs.nats.io/nats-concepts/jetstream/streams?a=1&b=2"},
+				Source:   []string{"NATS-F-02", "https://docs.nats.io/nats-concepts/jetstream/streams?a=1&b=2"},
 				Observed: "2m0s", Basis: report.Measured, Verdict: report.Equal, Seconds: 1.204,
 				Evidence: report.Evidence{Notes: []string{"the window was bisected in 7 steps"}, History: windowHistory()},
 			},
 			{
 				Claim: "publish.lost-response", Hop: 1, Question: askLost, Declared: "no second message", Documented: "no second message",
-				Source: []string{"NATS-F-09"}, Observed: "no second message", Basis: report.Measured, Verdict: report.Equal, Seconds: 0.412,
+				Source: []string{"NATS-F-05"}, Observed: "no second message", Basis: report.Measured, Verdict: report.Equal, Seconds: 0.412,
 				Evidence: report.Evidence{
 					Notes:   []string{"a second connection saw the message before the connection was cut"},
 					History: lostHistory(),
@@ -62,7 +62,7 @@ func nats() report.Target {
 			},
 			{
 				Claim: "settle.late.outcome", Hop: 2, Question: askLate, Declared: "lease lost", Documented: "",
-				Source: []string{"NATS-F-21"}, Observed: "confirmed", Basis: report.Measured, Verdict: report.Weaker, Seconds: 2.031,
+				Source: []string{"NATS-F-16"}, Observed: "confirmed", Basis: report.Measured, Verdict: report.Weaker, Seconds: 2.031,
 				Reason:   "the server took an ack of a delivery that it had already given to another consumer",
 				Evidence: report.Evidence{History: lateHistory()},
 			},
@@ -90,7 +90,7 @@ func sqs() report.Target {
 		Deviations: []report.Deviation{{Claim: "settle.late.outcome", Answer: "confirmed", Reason: "the emulator keeps the receipt handle of a released message"}},
 		Findings: []report.Finding{
 			{
-				Claim: "publish.dedup.window", Hop: 1, Question: askWindow, Declared: "5m0s", Documented: "5m0s", Source: []string{"SQS-F-21"},
+				Claim: "publish.dedup.window", Hop: 1, Question: askWindow, Declared: "5m0s", Documented: "5m0s", Source: []string{"SQS-F-02"},
 				Observed: "5m0s", Basis: report.Modelled, Verdict: report.Equal, Seconds: 0.02,
 			},
 			{
@@ -98,7 +98,7 @@ func sqs() report.Target {
 				Basis: report.Modelled, Verdict: report.Failed, Reason: "publish: dial tcp 127.0.0.1:9324: connection refused", Seconds: 30,
 			},
 			{
-				Claim: "settle.late.outcome", Hop: 2, Question: askLate, Declared: "lease lost", Documented: "lease lost", Source: []string{"SQS-F-30"},
+				Claim: "settle.late.outcome", Hop: 2, Question: askLate, Declared: "lease lost", Documented: "lease lost", Source: []string{"SQS-F-22"},
 				Observed: "confirmed", Basis: report.Modelled, Verdict: report.Deviates, Reason: "the emulator keeps the receipt handle of a released message", Seconds: 0.11,
 			},
 			{

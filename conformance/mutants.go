@@ -1,0 +1,201 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/conformance/report"
+)
+
+// Mutant is an adapter broken on purpose. The suite must find it out by the
+// claim that it violates, or the suite is no good.
+type Mutant struct {
+	Name   string
+	Layer  string         // "publish", "receive" or "settle"
+	Claim  boundary.Claim // kills it
+	broken mutation
+}
+
+// mutation holds what a mutant does instead of the adapter; nil leaves it.
+type mutation struct {
+	publish func(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt)
+	receive func(ctx context.Context, next driver.Receiver, max int, out *driver.Batch) error
+	settle  func(ctx context.Context, next driver.Receiver, ops []driver.Op)
+}
+
+// Mutants returns all of them.
+func Mutants() []Mutant {
+	return []Mutant{
+		{"drops-acks", "settle", boundary.SettleFinal, mutation{settle: dropAcks}},
+		{"swallows-ack-errors", "settle", boundary.SettleLostResponse, mutation{settle: swallowErrors}},
+		{"ignores-nack-delay", "settle", boundary.DeliverRedeliverNackDelay, mutation{settle: ignoreDelay}},
+		{"forgets-attempts", "receive", boundary.DeliverAttempt, mutation{receive: forgetAttempts}},
+		{"new-id-per-retry", "publish", boundary.PublishDedupLostResponse, mutation{publish: newIDs()}},
+		{"stored-for-a-duplicate", "publish", boundary.PublishDedupVerdict, mutation{publish: hideDuplicates}},
+	}
+}
+
+// dropAcks says Confirmed and tells the broker nothing.
+func dropAcks(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	for i := range ops {
+		if ops[i].Settlement.Action == broker.Ack {
+			ops[i].Settlement.Outcome.State = broker.Confirmed
+			continue
+		}
+		next.Settle(ctx, ops[i:i+1])
+	}
+}
+
+// swallowErrors takes a lost answer for a good one.
+func swallowErrors(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	next.Settle(ctx, ops)
+	for i := range ops {
+		ops[i].Settlement.Outcome = broker.Outcome{State: broker.Confirmed}
+	}
+}
+
+// ignoreDelay gives a message back at once.
+func ignoreDelay(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	for i := range ops {
+		if ops[i].Settlement.Action == broker.Nack {
+			ops[i].Settlement.Delay = 0
+		}
+	}
+	next.Settle(ctx, ops)
+}
+
+// forgetAttempts takes each delivery for the first.
+func forgetAttempts(ctx context.Context, next driver.Receiver, max int, out *driver.Batch) error {
+	err := next.Receive(ctx, max, out)
+	for i := range out.Len() {
+		out.At(i).Attempt.Number = 1
+	}
+	return err
+}
+
+// newIDs gives each attempt an ID of its own.
+func newIDs() func(context.Context, driver.Publisher, []broker.Message, []broker.Receipt) {
+	var mu sync.Mutex
+	n := 0
+	return func(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
+		mu.Lock()
+		own := make([]broker.Message, len(ms))
+		copy(own, ms)
+		for i := range own {
+			n++
+			own[i].Copy = fmt.Sprintf("%s attempt %d", own[i].Copy, n)
+		}
+		mu.Unlock()
+		next.Publish(ctx, own, rs)
+	}
+}
+
+// hideDuplicates says Stored where the broker had the ID.
+func hideDuplicates(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
+	next.Publish(ctx, ms, rs)
+	for i := range rs {
+		if rs[i].Verdict == broker.Duplicate {
+			rs[i].Verdict = broker.Stored
+		}
+	}
+}
+
+// RunMutants runs each mutant of t's adapter against the claim that has to kill
+// it. t should be a target on which the adapter itself passes.
+func RunMutants(ctx context.Context, t Target, o Options) ([]report.Mutant, error) {
+	var out []report.Mutant
+	for _, m := range Mutants() {
+		o.Claims = []string{string(m.Claim)}
+		o.Progress = nil
+		o.wrap = m.wrap
+		r, err := Run(ctx, t, o)
+		if err != nil {
+			return out, err
+		}
+		rm := report.Mutant{Name: m.Name, Layer: m.Layer, Claim: string(m.Claim)}
+		if e := r.Targets[0].Error; e != "" {
+			rm.Reason = e
+		}
+		for _, f := range r.Targets[0].Findings {
+			rm.Answer, rm.Reason = f.Observed, f.Reason
+			// A probe that failed to run has found nothing out.
+			rm.Killed = f.Verdict.Class() == report.Differs
+		}
+		out = append(out, rm)
+		if ctx.Err() != nil {
+			return out, nil
+		}
+	}
+	return out, nil
+}
+
+func (m Mutant) wrap(c broker.Conn) broker.Conn {
+	inner, ok := driver.Unwrap(c)
+	if !ok {
+		return c
+	}
+	return driver.New(&mutantConn{Conn: inner, m: m.broken})
+}
+
+type mutantConn struct {
+	driver.Conn
+	m mutation
+}
+
+// Now is the adapter's clock, if it has one.
+func (c *mutantConn) Now() time.Time {
+	if clock, ok := c.Conn.(driver.Clock); ok {
+		return clock.Now()
+	}
+	return time.Now()
+}
+
+func (c *mutantConn) OpenPublisher(ctx context.Context, topic string, o broker.PublisherOptions) (driver.Publisher, error) {
+	p, err := c.Conn.OpenPublisher(ctx, topic, o)
+	if err != nil || c.m.publish == nil {
+		return p, err
+	}
+	return &mutantPublisher{p, c.m}, nil
+}
+
+func (c *mutantConn) OpenReceiver(ctx context.Context, subscription string, o broker.ReceiverOptions) (driver.Receiver, error) {
+	r, err := c.Conn.OpenReceiver(ctx, subscription, o)
+	if err != nil {
+		return r, err
+	}
+	return &mutantReceiver{r, c.m}, nil
+}
+
+type mutantPublisher struct {
+	driver.Publisher
+	m mutation
+}
+
+func (p *mutantPublisher) Publish(ctx context.Context, ms []broker.Message, rs []broker.Receipt) {
+	p.m.publish(ctx, p.Publisher, ms, rs)
+}
+
+type mutantReceiver struct {
+	driver.Receiver
+	m mutation
+}
+
+func (r *mutantReceiver) Receive(ctx context.Context, max int, out *driver.Batch) error {
+	if r.m.receive == nil {
+		return r.Receiver.Receive(ctx, max, out)
+	}
+	return r.m.receive(ctx, r.Receiver, max, out)
+}
+
+func (r *mutantReceiver) Settle(ctx context.Context, ops []driver.Op) {
+	if r.m.settle == nil {
+		r.Receiver.Settle(ctx, ops)
+		return
+	}
+	r.m.settle(ctx, r.Receiver, ops)
+}

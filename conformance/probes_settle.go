@@ -1,0 +1,268 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/boundary"
+)
+
+// probeSettleAnswer. Anomaly: an ack looks done and isn't. Experiment: receive
+// two messages, ack the second first, then the first, then ask for the second
+// again; the outcomes are the answer.
+func probeSettleAnswer(ctx context.Context, b *Bench) error {
+	e, err := b.ends(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := b.MustPublish(ctx, e.pub, b.Messages(2)...); err != nil {
+		return err
+	}
+	var ds []broker.Delivery
+	for len(ds) < 2 {
+		more, err := b.Receive(ctx, e.rcv, 2-len(ds), 3*b.Target.patience())
+		if err != nil {
+			return err
+		}
+		if len(more) == 0 {
+			return errors.New("receive: the second message never came")
+		}
+		ds = append(ds, more...)
+	}
+	ahead := b.Settle(ctx, e.rcv, &ds[1], broker.Ack, 0)
+	head := b.Settle(ctx, e.rcv, &ds[0], broker.Ack, 0)
+	asked := b.Settle(ctx, e.rcv, &ds[1], broker.Ack, 0)
+	switch {
+	case ahead.State == broker.Confirmed && head.State == broker.Confirmed:
+		b.Answer(boundary.SettleAnswer, boundary.Confirmed, "each ack is confirmed at once, in any order")
+	case ahead.State == broker.Pending && head.State == broker.Confirmed && asked.State == broker.Confirmed:
+		b.Answer(boundary.SettleAnswer, boundary.PendingFirst, "an ack ahead of an open message is Pending, and Confirmed when asked after that one was acked")
+	case ahead.State == broker.Sent && head.State == broker.Sent:
+		b.Answer(boundary.SettleAnswer, boundary.Sent, "acks are sent, and nothing is answered")
+	default:
+		b.Answer(boundary.SettleAnswer, boundary.None, "outcomes %s, %s, and %s when asked again", ahead.State, head.State, asked.State)
+	}
+	return nil
+}
+
+// probeSettleLostResponse. Anomaly: the ack took effect and its consumer is told
+// that the lease was lost, or is told that it took effect without anybody
+// knowing. Experiment: drop the answer after the broker was seen to apply the
+// ack, let the caller give up, and settle the same delivery again.
+func probeSettleLostResponse(ctx context.Context, b *Bench) error {
+	e, err := b.ends(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := b.MustPublish(ctx, e.pub, b.Message()); err != nil {
+		return err
+	}
+	d, err := b.MustReceive(ctx, e.rcv)
+	if err != nil {
+		return err
+	}
+	i, err := b.Inject(Fault{Op: OnSettle, Kind: LoseResponse, Times: 1})
+	if err != nil {
+		return err
+	}
+	defer i.Remove()
+	try, cancel := context.WithCancel(ctx)
+	defer cancel()
+	outcomes := make(chan broker.Outcome, 1)
+	go func() { outcomes <- b.Settle(try, e.rcv, &d, broker.Ack, 0) }()
+	if err := b.Applied(ctx, i); err != nil {
+		return err
+	}
+	cancel()
+	first := <-outcomes
+	ask, done := context.WithTimeout(ctx, b.Target.patience()+5*time.Second)
+	defer done()
+	again := b.Settle(ask, e.rcv, &d, broker.Ack, 0)
+	switch {
+	case first.State == broker.LeaseLost || again.State == broker.LeaseLost:
+		b.Answer(boundary.SettleLostResponse, boundary.ClaimedLost, "the broker took the ack; its consumer was told %s, then %s", first.State, again.State)
+	case first.State != broker.Unknown:
+		b.Answer(boundary.SettleLostResponse, boundary.ClaimedDone, "nobody heard the answer to the ack, and its consumer was told %s", first.State)
+	case again.State == broker.Confirmed:
+		b.Answer(boundary.SettleLostResponse, boundary.ConfirmedAgain, "Unknown at first, Confirmed when asked again")
+	default:
+		b.Answer(boundary.SettleLostResponse, boundary.StaysUnknown, "Unknown at first, %s when asked again: %v", again.State, again.Err)
+	}
+	return nil
+}
+
+// probeStale. Anomaly: a late ack settles the message while another consumer
+// works on it, and a failure there loses it. Experiment: the first consumer
+// holds a message past its lease (or its session, as a frozen process), the
+// second gets it, the first acks, the second gives it back; if it never comes
+// again the late ack took effect.
+func probeStale(ctx context.Context, b *Bench) error {
+	return b.stale(ctx, boundary.SettleStale, false)
+}
+
+// probeVendorStale is the same with the toolkit's fence off, so that the frame
+// is sent and the broker itself decides.
+func probeVendorStale(ctx context.Context, b *Bench) error {
+	return b.stale(ctx, boundary.VendorSettleStale, true)
+}
+
+func (b *Bench) stale(ctx context.Context, id boundary.Claim, unfenced bool) error {
+	pub, err := b.sender(ctx)
+	if err != nil {
+		return err
+	}
+	late, err := b.lateConsumer(ctx, unfenced)
+	if err != nil {
+		return err
+	}
+	m := b.Message()
+	if _, err := b.MustPublish(ctx, pub, m); err != nil {
+		return err
+	}
+	if _, err := late.receive(ctx); err != nil {
+		return err
+	}
+	c, err := b.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	holder, err := b.Receiver(ctx, c)
+	if err != nil {
+		return err
+	}
+	held, err := b.takeOver(ctx, late, holder, m.ID)
+	if err != nil {
+		return err
+	}
+	stale, err := late.ack(ctx)
+	if err != nil {
+		return err
+	}
+	if o := b.Settle(ctx, holder, &held, broker.Nack, 0); !o.State.OK() {
+		// The holder learns that it lost the message: that is an answer too.
+		b.Note("the holder's nack: %s: %v", o.State, o.Err)
+	}
+	again, err := b.Receive(ctx, holder, 1, b.Target.patience())
+	if err != nil {
+		return err
+	}
+	came := len(again) > 0 && again[0].ID == m.ID
+	switch {
+	case came && stale.State == broker.LeaseLost:
+		b.Answer(id, boundary.Refused, "the late ack is LeaseLost (%v), and the message is its holder's still", stale.Err)
+	case came:
+		b.Answer(id, boundary.Refused, "the late ack is answered %s and has no effect: the message came again when its holder gave it back", stale.State)
+	default:
+		b.Answer(id, boundary.TakesEffect, "the late ack is answered %s, and the message is gone from under its holder", stale.State)
+	}
+	for i := range again {
+		if err := b.MustAck(ctx, holder, &again[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lateConsumer is one that comes too late: where deliveries have a lease, by
+// waiting in this process; else as a process that is frozen past its session.
+func (b *Bench) lateConsumer(ctx context.Context, unfenced bool) (consumer, error) {
+	if b.Target.Lease > 0 {
+		return b.modelled(ctx, "the late consumer", unfenced)
+	}
+	return b.consumer(ctx, "the late consumer", unfenced)
+}
+
+// takeOver lets the lease or session of late end and returns the delivery to
+// the next holder.
+func (b *Bench) takeOver(ctx context.Context, late consumer, next broker.Receiver, id string) (broker.Delivery, error) {
+	late.freeze()
+	defer late.thaw()
+	bound := max(b.Target.Lease, b.Target.Session)
+	if b.Instance.Advance != nil {
+		if err := b.Wait(ctx, bound+slack(bound)); err != nil {
+			return broker.Delivery{}, err
+		}
+	}
+	ds, err := b.Receive(ctx, next, 1, 2*bound+3*b.Target.patience())
+	if err != nil {
+		return broker.Delivery{}, err
+	}
+	if len(ds) == 0 || ds[0].ID != id {
+		return broker.Delivery{}, fmt.Errorf("the next consumer never got %q", id)
+	}
+	return ds[0], nil
+}
+
+// probeFinal. Anomaly: a confirmed ack, and the message comes again. Experiment:
+// ack with the outcome Confirmed, then wait for three leases, open a new
+// connection, restart the broker, and look each time.
+func probeFinal(ctx context.Context, b *Bench) error {
+	e, err := b.ends(ctx, nil)
+	if err != nil {
+		return err
+	}
+	m := b.Message()
+	if _, err := b.MustPublish(ctx, e.pub, m); err != nil {
+		return err
+	}
+	d, err := b.MustReceive(ctx, e.rcv)
+	if err != nil {
+		return err
+	}
+	if o := b.Settle(ctx, e.rcv, &d, broker.Ack, 0); o.State != broker.Confirmed {
+		if o.State.OK() {
+			b.NotApplicable(boundary.SettleFinal, "the broker confirms no ack (%s)", o.State)
+			return nil
+		}
+		return fmt.Errorf("ack %q: %s: %w", d.ID, o.State, o.Err)
+	}
+	lease := max(b.Target.Lease, b.Target.Session)
+	if err := b.Wait(ctx, 3*lease); err != nil {
+		return err
+	}
+	after := "three leases"
+	look := func(e ends) (bool, error) {
+		// Whatever comes before the last message has come again.
+		copies, err := b.Copies(ctx, e.pub, e.rcv)
+		return copies[m.ID] > 0, err
+	}
+	again, err := look(e)
+	if err != nil {
+		return err
+	}
+	if !again {
+		after = "a reconnect"
+		end, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		if err := e.conn.Close(end); err != nil {
+			b.Note("closing the first connection: %v", err)
+		}
+		if e, err = b.reopen(ctx); err != nil {
+			return err
+		}
+		if again, err = look(e); err != nil {
+			return err
+		}
+	}
+	if !again {
+		after = "a restart of the broker"
+		if err := b.Restart(ctx); err != nil {
+			return err
+		}
+		if e, err = b.reopen(ctx); err != nil {
+			return err
+		}
+		if again, err = look(e); err != nil {
+			return err
+		}
+	}
+	if again {
+		b.Answer(boundary.SettleFinal, boundary.Redelivered, "came again after %s", after)
+	} else {
+		b.Answer(boundary.SettleFinal, boundary.Final, "not delivered again: in three leases of %s, to a new connection, after a restart", lease)
+	}
+	return nil
+}

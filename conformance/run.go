@@ -1,0 +1,359 @@
+// Package conformance finds out, by injected faults, where a broker's
+// exactly-once boundary really ends.
+//
+// A claim is one question about a boundary with a closed set of answers. A
+// probe is an experiment that answers claims through the contract of package
+// broker alone, so that it runs on any adapter. Run holds the observed answers
+// against those that the adapter declares: weaker and stronger both fail, for
+// then what is written is wrong.
+//
+// To check an adapter of one's own:
+//
+//	func TestMain(m *testing.M) { conformance.RunIfWorker(); os.Exit(m.Run()) }
+//
+//	func TestConformance(t *testing.T) {
+//		conformance.Test(t, conformance.Target{
+//			Name: "mine", Broker: "mine", Boundary: mine.Boundary(),
+//			Start: func(ctx context.Context) (*conformance.Instance, error) {
+//				return &conformance.Instance{Open: mine.Open}, nil
+//			},
+//		})
+//	}
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/conformance/report"
+)
+
+// Options of a run. The zero value asks every claim.
+type Options struct {
+	// Claims are globs of claim IDs, as of path.Match; empty for all.
+	Claims []string
+	// Seed is where random choices come from; 0 takes a new one, which the
+	// report names.
+	Seed uint64
+	// Timeout bounds each probe. Default 60 s.
+	Timeout time.Duration
+	// Parallel is how many probes run at a time on each target. Default 8:
+	// most of a probe is waiting.
+	Parallel int
+	// Progress is told of each finding as it is made; calls don't overlap.
+	Progress func(target string, f report.Finding, done, of int)
+	// Toolkit and Command are put into the report.
+	Toolkit, Command string
+
+	wrap func(broker.Conn) broker.Conn // a mutant's
+}
+
+// Run asks one target. It returns an error for bad options only: what goes
+// wrong with the target or a probe stands in the report. A cancelled ctx ends
+// the run early, with a report of what it has.
+func Run(ctx context.Context, t Target, o Options) (*report.Report, error) {
+	return RunAll(ctx, []Target{t}, o)
+}
+
+// RunAll asks several targets at the same time.
+func RunAll(ctx context.Context, targets []Target, o Options) (*report.Report, error) {
+	probes, err := o.probes()
+	if err != nil {
+		return nil, err
+	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	if o.Parallel <= 0 {
+		o.Parallel = 8
+	}
+	if o.Progress != nil {
+		var mu sync.Mutex
+		tell := o.Progress
+		o.Progress = func(target string, f report.Finding, done, of int) {
+			mu.Lock()
+			defer mu.Unlock()
+			tell(target, f, done, of)
+		}
+	}
+	r := &report.Report{Schema: report.Schema, Toolkit: o.Toolkit, Command: o.Command, Seed: o.Seed,
+		Started: time.Now(), Targets: make([]report.Target, len(targets))}
+	var all sync.WaitGroup
+	for i := range targets {
+		all.Go(func() { r.Targets[i] = runTarget(ctx, &targets[i], probes, o) })
+	}
+	all.Wait()
+	r.Seconds = time.Since(r.Started).Seconds()
+	r.Summary.Interrupted = ctx.Err() != nil
+	r.Summarise()
+	return r, nil
+}
+
+// probes returns those that answer a claim which was asked for.
+func (o Options) probes() ([]Probe, error) {
+	for _, glob := range o.Claims {
+		if _, err := path.Match(glob, ""); err != nil {
+			return nil, fmt.Errorf("claims %q: %w", glob, err)
+		}
+	}
+	var ps []Probe
+	for _, p := range Probes() {
+		if slices.ContainsFunc(p.Claims, o.wants) {
+			ps = append(ps, p)
+		}
+	}
+	if len(ps) == 0 {
+		return nil, fmt.Errorf("claims %q: %w: no claim matches", o.Claims, broker.ErrInvalid)
+	}
+	return ps, nil
+}
+
+func (o Options) wants(id boundary.Claim) bool {
+	return len(o.Claims) == 0 || slices.ContainsFunc(o.Claims, func(glob string) bool {
+		ok, _ := path.Match(glob, string(id)) // checked before
+		return ok
+	})
+}
+
+func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) report.Target {
+	out := report.Target{Name: t.Name, Broker: t.Broker, Kind: t.Kind, Real: t.Real, Versions: map[string]string{}}
+	if out.Kind == "" {
+		out.Kind = report.KindEmulator
+	}
+	for _, d := range t.Deviations {
+		out.Deviations = append(out.Deviations, report.Deviation{Claim: string(d.Claim), Answer: string(d.Answer), Reason: d.Reason})
+	}
+	shared, err := t.start(ctx)
+	if err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		if err := shared.close(end); err != nil {
+			out.Error = fmt.Sprintf("the target did not close cleanly: %v", err)
+		}
+	}()
+	if shared.Versions != nil {
+		out.Versions = shared.Versions
+	}
+
+	of := 0
+	for _, p := range probes {
+		for _, id := range p.Claims {
+			if o.wants(id) {
+				of++
+			}
+		}
+	}
+	var mu sync.Mutex
+	places := make(chan struct{}, o.Parallel)
+	var all sync.WaitGroup
+	for _, p := range probes {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			findings := runProbe(ctx, t, shared, p, o)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, f := range findings {
+				out.Findings = append(out.Findings, f)
+				if o.Progress != nil {
+					o.Progress(t.Name, f, len(out.Findings), of)
+				}
+			}
+		})
+	}
+	all.Wait()
+	slices.SortFunc(out.Findings, func(a, b report.Finding) int {
+		return place(a.Claim) - place(b.Claim)
+	})
+	return out
+}
+
+// place is a claim's place in the catalogue.
+func place(id string) int {
+	return slices.IndexFunc(catalogue, func(c Claim) bool { return string(c.ID) == id })
+}
+
+func (t *Target) start(ctx context.Context) (*Instance, error) {
+	start := t.Start
+	if start == nil {
+		start = t.Private
+	}
+	if start == nil {
+		return nil, errors.New("the target has neither Start nor Private")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	i, err := start(ctx)
+	if err == nil && i.Open == nil {
+		return nil, errors.New("the target's instance has no Open")
+	}
+	return i, err
+}
+
+func (i *Instance) close(ctx context.Context) error {
+	if i.Close == nil {
+		return nil
+	}
+	return i.Close(ctx)
+}
+
+// runProbe runs one probe on the shared instance or one of its own, and turns
+// what it found into findings for each of its claims.
+func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Options) []report.Finding {
+	start := time.Now()
+	b := &Bench{Target: t, Instance: shared, history: newHistory(), wrap: o.wrap, findings: map[boundary.Claim]answer{}}
+	seed := fnv.New64a()
+	fmt.Fprintf(seed, "%d %s %s", o.Seed, t.Name, p.Name)
+	b.Rand = rand.New(rand.NewPCG(o.Seed, seed.Sum64()))
+	b.Entity = shared.entity(fmt.Sprintf("c%016x", seed.Sum64()))
+	err := b.attempt(ctx, p, o.Timeout)
+	found, evidence := b.found()
+	var fs []report.Finding
+	for _, id := range p.Claims {
+		if !o.wants(id) {
+			continue
+		}
+		c, _ := Lookup(id)
+		entry := t.Boundary.Entries[id]
+		f := report.Finding{Claim: string(id), Hop: c.Hop, Question: c.Question,
+			Declared: string(entry.Declared), Documented: string(entry.Documented), Source: entry.Sources,
+			Basis: t.basis(), Evidence: evidence, Seconds: time.Since(start).Seconds()}
+		t.judge(&f, c, found, err)
+		fs = append(fs, f)
+	}
+	return fs
+}
+
+// found is a copy of what the probe recorded: one that is stuck may still be
+// at it.
+func (b *Bench) found() (map[boundary.Claim]answer, report.Evidence) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.findings), report.Evidence{Notes: slices.Clone(b.notes), History: b.history.Events()}
+}
+
+// attempt runs the probe within its time, on an instance of its own if it needs
+// one. The bench is closed when it returns.
+func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) error {
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("not run: %w", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the probe took longer than %s", timeout))
+	defer cancel()
+	if p.Needs.own() || b.Instance.Advance != nil {
+		if b.Target.Private == nil {
+			b.unverifiable(p, "the target can't be restarted")
+			return nil
+		}
+		own, err := b.Target.Private(ctx)
+		if err != nil {
+			return fmt.Errorf("start an instance for this probe: %w", err)
+		}
+		b.Instance = own
+		defer func() {
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+			defer cancel()
+			if err := own.close(end); err != nil {
+				b.Note("cleanup: %v", err)
+			}
+		}()
+	}
+	switch {
+	case p.Needs.has(NeedFault) && b.Instance.Inject == nil:
+		b.unverifiable(p, "the target has no fault points")
+		return nil
+	case p.Needs.has(NeedRestart) && b.Instance.Restart == nil:
+		b.unverifiable(p, "the target can't be restarted")
+		return nil
+	case p.Needs.has(NeedKill) && b.Instance.Kill == nil:
+		b.unverifiable(p, "the target can't be killed")
+		return nil
+	}
+	defer b.close()
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if v := recover(); v != nil {
+				done <- fmt.Errorf("the probe panicked: %v", v)
+			}
+		}()
+		done <- p.Run(ctx, b)
+	}()
+	select {
+	case err := <-done:
+		return expand(ctx, err)
+	case <-ctx.Done():
+	}
+	// A probe heeds its context; one that is stuck in an adapter is abandoned.
+	grace := time.NewTimer(10 * time.Second)
+	defer grace.Stop()
+	select {
+	case err := <-done:
+		return expand(ctx, err)
+	case <-grace.C:
+		return fmt.Errorf("the probe is stuck, 10 s after: %w", context.Cause(ctx))
+	}
+}
+
+// expand adds why the context ended, where that is why the probe failed.
+func expand(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	}
+	return err
+}
+
+func (b *Bench) unverifiable(p Probe, why string) {
+	for _, id := range p.Claims {
+		b.NotVerifiable(id, "%s", why)
+	}
+}
+
+// judge sets the verdict: observed against declared.
+func (t *Target) judge(f *report.Finding, c Claim, found map[boundary.Claim]answer, err error) {
+	a, ok := found[c.ID]
+	f.Observed, f.Reason = string(a.observed), a.reason
+	switch {
+	case !ok && err != nil, ok && err != nil && a.verdict != "":
+		f.Verdict, f.Reason = report.Failed, err.Error()
+	case !ok:
+		f.Verdict, f.Reason = report.Failed, "the probe gave no answer"
+	case a.verdict != "":
+		f.Verdict = a.verdict
+	case c.rank(a.observed) < 0:
+		f.Verdict, f.Reason = report.Failed, fmt.Sprintf("the probe answered %q, which is none of %q", a.observed, c.Answers)
+	case f.Declared == "":
+		f.Verdict, f.Reason = report.NotApplicable, fmt.Sprintf("the adapter declares no answer; observed: %s: %s", a.observed, a.reason)
+	case c.rank(boundary.Answer(f.Declared)) < 0:
+		f.Verdict, f.Reason = report.Failed, fmt.Sprintf("the adapter declares %q, which is none of %q", f.Declared, c.Answers)
+	case f.Observed == f.Declared:
+		f.Verdict = report.Equal
+	default:
+		f.Verdict = report.Weaker
+		if c.rank(a.observed) > c.rank(boundary.Answer(f.Declared)) {
+			f.Verdict = report.Stronger
+		}
+		for _, d := range t.Deviations {
+			if d.Claim == c.ID && d.Answer == a.observed {
+				f.Verdict, f.Reason = report.Deviates, fmt.Sprintf("%s (%s)", a.reason, d.Reason)
+			}
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/conformance/report"
+)
+
+// Target is a place the suite runs against. The smallest one, for an adapter
+// of one's own, has a Name, a Boundary and a Start that returns an Instance
+// with Open.
+type Target struct {
+	Name   string      // tells targets of a report apart: "kafka-share"
+	Broker string      // the product: "kafka"
+	Kind   report.Kind // emulator, local or cloud; emulator if empty
+	// Real is true where the vendor's own code answers, if only embedded: its
+	// findings are measured. Otherwise they are modelled.
+	Real bool
+	// Boundary is what the adapter declares of the real broker.
+	Boundary boundary.Boundary
+	// Deviations are the known differences of an emulator from it.
+	Deviations []Deviation
+
+	// Start starts or connects to the broker that all probes share, each with
+	// entities of its own.
+	Start func(ctx context.Context) (*Instance, error)
+	// Private starts a broker for one probe alone, which may restart it, kill
+	// it or move its clock. Without it those probes are not verifiable.
+	Private func(ctx context.Context) (*Instance, error)
+
+	// Lease is the shortest lease that the broker admits, for probes to wish
+	// and to wait for; zero means that deliveries have none. WishLease is false
+	// where it is configured elsewhere and can't be wished for.
+	Lease     time.Duration
+	WishLease bool
+	// Session is after how long a silent consumer loses what it was assigned,
+	// where that is not the lease.
+	Session time.Duration
+	// Window is the shortest dedup window that the broker admits; zero means
+	// that it can't be wished for.
+	Window time.Duration
+	// Exclusive is set where a message is assigned to one receiver as long as
+	// that lives, as in Kafka groups: another can have it only after it closed.
+	Exclusive bool
+	// CutLost is set where a client waits for long on an answer that is lost
+	// while its connection lives, as Kafka's do: then the connection is cut
+	// along with the answer.
+	CutLost bool
+	// Patience is how long a probe waits for a message before it says that
+	// there is none. Default 2 s.
+	Patience time.Duration
+}
+
+// Deviation is a known difference of an emulator from the real broker.
+type Deviation struct {
+	Claim  boundary.Claim
+	Answer boundary.Answer
+	Reason string
+}
+
+// Instance is one running broker.
+type Instance struct {
+	// Open opens a new connection, with a client of its own.
+	Open func(ctx context.Context) (broker.Conn, error)
+	// URL is what broker.Open takes in another process. Empty: consumers can't
+	// be run in processes of their own, and a crash is modelled by a consumer
+	// that is abandoned.
+	URL string
+	// Versions are those of broker, SDK and emulator.
+	Versions map[string]string
+	// Entity names what a probe uses. Default: topic name, subscription
+	// name/name.
+	Entity func(name string) broker.Entity
+	// Sibling returns a second topic that shares e's store of dedup IDs, or "".
+	Sibling func(e broker.Entity) string
+	// Inject arms a fault. Nil: probes that need one are not verifiable.
+	Inject func(f Fault) (Injection, error)
+	// Restart stops the broker cleanly and starts it with its durable state at
+	// the same address; Kill does so without the clean stop. Nil: not
+	// verifiable.
+	Restart func(ctx context.Context) error
+	Kill    func(ctx context.Context) error
+	// Advance moves the broker's clock. Nil: its time is real and waited for.
+	Advance func(d time.Duration)
+	// Now is the broker's clock; time.Now if nil.
+	Now func() time.Time
+	// Close stops what Start started.
+	Close func(ctx context.Context) error
+}
+
+// FaultOp says which requests a fault strikes.
+type FaultOp string
+
+// The operations that a fault strikes.
+const (
+	OnPublish FaultOp = "publish"
+	OnReceive FaultOp = "receive"
+	OnSettle  FaultOp = "settle"
+)
+
+// FaultKind says what becomes of them.
+type FaultKind string
+
+// The kinds of fault.
+const (
+	LoseRequest  FaultKind = "lose-request"  // it never reaches the broker
+	LoseResponse FaultKind = "lose-response" // the broker applies it and nobody hears
+)
+
+// Fault strikes requests at a protocol point.
+type Fault struct {
+	Op    FaultOp
+	Kind  FaultKind
+	Match string // the entity's name
+	Times int    // 0: until removed
+	Cut   bool   // the connection that carried it is closed as well
+}
+
+func (f Fault) String() string {
+	s := fmt.Sprintf("%s of %s", f.Kind, f.Op)
+	if f.Cut {
+		s += " and cut"
+	}
+	return s
+}
+
+// Injection is an armed fault.
+type Injection interface {
+	// Hits is how many requests were struck, Applied how many of them the
+	// broker was seen to apply.
+	Hits() int
+	Applied() int
+	// WaitApplied blocks until Applied is at least 1 or ctx ends.
+	WaitApplied(ctx context.Context) error
+	// Remove disarms it.
+	Remove()
+}
+
+func (t *Target) patience() time.Duration {
+	if t.Patience > 0 {
+		return t.Patience
+	}
+	return 2 * time.Second
+}
+
+func (t *Target) basis() report.Basis {
+	if t.Real {
+		return report.Measured
+	}
+	return report.Modelled
+}
+
+func (i *Instance) entity(name string) broker.Entity {
+	if i.Entity != nil {
+		return i.Entity(name)
+	}
+	return broker.Entity{Topic: name, Subscription: name + "/" + name}
+}

@@ -1,0 +1,343 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/conformance/report"
+)
+
+// workerEnv tells a process that it is a consumer in a probe.
+const workerEnv = "ONCELINE_CONFORMANCE_WORKER"
+
+// workersReady is set once RunIfWorker was called, without which a child
+// process would run the program's own main.
+var workersReady atomic.Bool
+
+// RunIfWorker turns this process into a consumer if a probe started it as one,
+// and doesn't return then. A program or test binary that runs the suite calls
+// it first thing in main or TestMain: consumers that crash or freeze are then
+// processes that are really killed and stopped. Without it those probes are
+// modelled by a consumer that is abandoned.
+func RunIfWorker() {
+	spec := os.Getenv(workerEnv)
+	if spec == "" {
+		workersReady.Store(true)
+		return
+	}
+	if err := runWorker(spec); err != nil {
+		_ = json.NewEncoder(os.Stdout).Encode(workerEvent{Event: "error", Note: err.Error()})
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+type workerSpec struct {
+	URL          string `json:"url"`
+	Subscription string `json:"subscription"`
+	Unfenced     bool   `json:"unfenced"`
+}
+
+type workerEvent struct {
+	Event   string       `json:"event"` // ready, delivery, effect, outcome, error
+	ID      string       `json:"id,omitempty"`
+	Attempt int          `json:"attempt,omitempty"`
+	State   broker.State `json:"state,omitempty"`
+	Note    string       `json:"note,omitempty"`
+}
+
+// runWorker receives one message when told "receive", applies its effect when
+// told "effect", and acks it when told "ack". It ends when its input does, so
+// that it never outlives the probe.
+func runWorker(spec string) error {
+	var s workerSpec
+	if err := json.Unmarshal([]byte(spec), &s); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	open, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	c, err := broker.Open(open, s.URL)
+	if err != nil {
+		return err
+	}
+	if s.Unfenced {
+		if c, err = driver.Unfenced(c); err != nil {
+			return err
+		}
+	}
+	r, err := c.OpenReceiver(open, s.Subscription)
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(os.Stdout)
+	if err := out.Encode(workerEvent{Event: "ready"}); err != nil {
+		return err
+	}
+	var d broker.Delivery
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var e workerEvent
+		switch in.Text() {
+		case "receive":
+			ds, err := r.Receive(ctx, 1)
+			if err != nil {
+				return err
+			}
+			d = ds[0]
+			e = workerEvent{Event: "delivery", ID: d.ID, Attempt: d.Attempt.Number}
+		case "effect":
+			e = workerEvent{Event: "effect", ID: d.ID}
+		case "ack":
+			ask, done := context.WithTimeout(ctx, 10*time.Second)
+			o, _ := d.Ack(ask)
+			done()
+			e = workerEvent{Event: "outcome", ID: d.ID, State: o.State}
+			if o.Err != nil {
+				e.Note = o.Err.Error()
+			}
+		default:
+			return fmt.Errorf("unknown command %q", in.Text())
+		}
+		if err := out.Encode(e); err != nil {
+			return err
+		}
+	}
+	return in.Err()
+}
+
+// consumer is one that can be stopped in its tracks. It holds one message.
+type consumer interface {
+	// receive takes one message and applies its effect if effect is called.
+	receive(ctx context.Context) (id string, err error)
+	effect(ctx context.Context) error
+	ack(ctx context.Context) (broker.Outcome, error)
+	// kill ends it as by kill -9; freeze and thaw stop it and let it go on.
+	kill()
+	freeze()
+	thaw()
+}
+
+// consumer starts one: in a process of its own where the target can be reached
+// from there, else modelled in this one.
+func (b *Bench) consumer(ctx context.Context, name string, unfenced bool) (consumer, error) {
+	if b.Instance.URL == "" || !workersReady.Load() || b.wrap != nil {
+		return b.modelled(ctx, name, unfenced)
+	}
+	spec, err := json.Marshal(workerSpec{URL: b.Instance.URL, Subscription: b.Entity.Subscription, Unfenced: unfenced})
+	if err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{bench: b, name: name, cmd: exec.Command(exe), events: make(chan workerEvent)}
+	w.cmd.Env = append(os.Environ(), workerEnv+"="+string(spec), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	w.cmd.Stderr = &w.stderr
+	if w.in, err = w.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := w.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a consumer: %w", err)
+	}
+	b.mu.Lock()
+	b.workers = append(b.workers, w)
+	b.mu.Unlock()
+	w.done = make(chan struct{})
+	go w.read(out)
+	if _, err := w.next(ctx, "ready"); err != nil {
+		return nil, err
+	}
+	b.history.Add(report.Consumer, "start", "", "%s in process %d", name, w.cmd.Process.Pid)
+	return w, nil
+}
+
+// worker is a consumer in a child process.
+type worker struct {
+	bench  *Bench
+	name   string
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	events chan workerEvent
+	done   chan struct{}
+	quit   atomic.Bool
+	stderr tail
+}
+
+func (w *worker) read(out io.Reader) {
+	defer close(w.done)
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		var e workerEvent
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			e = workerEvent{Event: "error", Note: "garbled line: " + lines.Text()}
+		}
+		select {
+		case w.events <- e:
+		case <-time.After(time.Minute): // nobody asks any more
+		}
+	}
+	_ = w.cmd.Wait() // how it ended is the probe's own doing
+}
+
+func (w *worker) next(ctx context.Context, want string) (workerEvent, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	select {
+	case e := <-w.events:
+		if e.Event != want {
+			return e, fmt.Errorf("%s: %s instead of %s: %s", w.name, e.Event, want, e.Note)
+		}
+		return e, nil
+	case <-w.done:
+		return workerEvent{}, fmt.Errorf("%s: ended: %s", w.name, w.stderr.String())
+	case <-ctx.Done():
+		return workerEvent{}, fmt.Errorf("%s: waiting for %s: %w", w.name, want, context.Cause(ctx))
+	}
+}
+
+func (w *worker) tell(ctx context.Context, command, want string) (workerEvent, error) {
+	if _, err := io.WriteString(w.in, command+"\n"); err != nil {
+		return workerEvent{}, fmt.Errorf("%s: %w", w.name, err)
+	}
+	return w.next(ctx, want)
+}
+
+func (w *worker) receive(ctx context.Context) (string, error) {
+	e, err := w.tell(ctx, "receive", "delivery")
+	if err != nil {
+		return "", err
+	}
+	w.bench.history.Add(report.Consumer, kindDelivery, e.ID, "to %s, attempt %d", w.name, e.Attempt)
+	return e.ID, nil
+}
+
+func (w *worker) effect(ctx context.Context) error {
+	e, err := w.tell(ctx, "effect", "effect")
+	if err == nil {
+		w.bench.Effect(e.ID, w.name)
+	}
+	return err
+}
+
+func (w *worker) ack(ctx context.Context) (broker.Outcome, error) {
+	e, err := w.tell(ctx, "ack", "outcome")
+	if err != nil {
+		return broker.Outcome{}, err
+	}
+	o := broker.Outcome{State: e.State}
+	if e.Note != "" {
+		o.Err = errors.New(e.Note)
+	}
+	w.bench.settled(e.ID, broker.Ack, o)
+	return o, nil
+}
+
+func (w *worker) kill() {
+	w.bench.history.Add(report.Consumer, "kill", "", "%s by SIGKILL", w.name)
+	w.end()
+}
+
+func (w *worker) freeze() {
+	w.bench.history.Add(report.Consumer, "freeze", "", "%s by SIGSTOP", w.name)
+	_ = w.cmd.Process.Signal(syscall.SIGSTOP) // if it has ended, the next step says so
+}
+
+func (w *worker) thaw() {
+	w.bench.history.Add(report.Consumer, "thaw", "", "%s by SIGCONT", w.name)
+	_ = w.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+func (w *worker) stop() { w.end() }
+
+// end kills the process and waits until it is gone. SIGKILL ends a stopped
+// process too.
+func (w *worker) end() {
+	if w.quit.Swap(true) {
+		return
+	}
+	_ = w.cmd.Process.Kill()
+	_ = w.in.Close()
+	for {
+		select {
+		case <-w.events: // unread lines would keep the reader
+		case <-w.done:
+			return
+		}
+	}
+}
+
+// modelled is a consumer in this process: killed or frozen means that nothing
+// is done with it any more.
+type modelled struct {
+	bench *Bench
+	name  string
+	r     broker.Receiver
+	d     broker.Delivery
+}
+
+func (b *Bench) modelled(ctx context.Context, name string, unfenced bool) (consumer, error) {
+	c, err := b.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if unfenced {
+		if c, err = b.fenceless(c); err != nil {
+			return nil, err
+		}
+	}
+	r, err := b.Receiver(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	b.Note("%s is modelled in the suite's own process: killed and frozen mean that it is abandoned.", name)
+	return &modelled{bench: b, name: name, r: r}, nil
+}
+
+func (m *modelled) receive(ctx context.Context) (string, error) {
+	d, err := m.bench.MustReceive(ctx, m.r)
+	m.d = d
+	return d.ID, err
+}
+
+func (m *modelled) effect(context.Context) error {
+	m.bench.Effect(m.d.ID, m.name)
+	return nil
+}
+
+func (m *modelled) ack(ctx context.Context) (broker.Outcome, error) {
+	return m.bench.Settle(ctx, m.r, &m.d, broker.Ack, 0), nil
+}
+
+func (m *modelled) kill() { m.bench.history.Add(report.Consumer, "kill", "", "%s, modelled", m.name) }
+func (m *modelled) freeze() {
+	m.bench.history.Add(report.Consumer, "freeze", "", "%s, modelled", m.name)
+}
+func (m *modelled) thaw() { m.bench.history.Add(report.Consumer, "thaw", "", "%s, modelled", m.name) }
+
+// tail keeps the end of what a process printed.
+type tail struct{ strings.Builder }
+
+func (t *tail) Write(p []byte) (int, error) {
+	if t.Len() < 4096 {
+		t.Builder.Write(p)
+	}
+	return len(p), nil
+}
