@@ -112,9 +112,12 @@ var openers = struct {
 	m map[string]Opener
 }{m: map[string]Opener{}}
 
-// Register makes an adapter known to Open. Adapters call it in init; a scheme
-// that is taken panics.
+// Register makes an adapter known to Open. Adapters call it in init. It panics
+// for a scheme that is taken or isn't in lower case, and for a nil open.
 func Register(scheme string, open Opener) {
+	if scheme == "" || scheme != strings.ToLower(scheme) || open == nil {
+		panic("broker: register " + scheme + ": the scheme is not in lower case, or there is no opener")
+	}
 	openers.Lock()
 	defer openers.Unlock()
 	if _, taken := openers.m[scheme]; taken {
@@ -152,8 +155,10 @@ func Open(ctx context.Context, rawURL string) (Conn, error) {
 	open := openers.m[u.Scheme]
 	openers.RUnlock()
 	if open == nil {
-		return nil, fmt.Errorf("open %s://%s: %w: no adapter for scheme %q; this program imports: %s",
-			u.Scheme, u.Host, ErrInvalid, u.Scheme, strings.Join(Schemes(), ", "))
+		// Only the scheme is shown: with a password that isn't escaped, part of
+		// it is taken for the host.
+		return nil, fmt.Errorf("open: %w: no adapter for scheme %q; this program imports: %s",
+			ErrInvalid, u.Scheme, strings.Join(Schemes(), ", "))
 	}
 	return open(ctx, u)
 }
@@ -173,7 +178,7 @@ func parseURL(raw string) (*url.URL, error) {
 	at := strings.LastIndexByte(authority, '@') + 1
 	hosts := strings.Split(authority[at:], ",")
 	for i := range hosts {
-		if i > 0 && hosts[i] == "" {
+		if len(hosts) > 1 && hosts[i] == "" {
 			return nil, fmt.Errorf("empty host: %w", ErrInvalid)
 		}
 		if _, err := url.Parse(scheme + "://" + hosts[i]); err != nil {

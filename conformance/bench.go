@@ -32,6 +32,7 @@ type Bench struct {
 	findings map[boundary.Claim]answer
 	notes    []string
 	ids      int
+	took     time.Duration
 }
 
 // answer is what a probe found out about one claim.
@@ -342,19 +343,31 @@ func (b *Bench) close() {
 	for _, w := range workers {
 		w.stop()
 	}
-	for i := len(conns) - 1; i >= 0; i-- {
-		c := conns[i]
-		if i == 0 {
-			for _, e := range ensured {
-				if err := c.Delete(ctx, e); err != nil {
-					b.Note("cleanup: delete %s: %v", e.Topic, err)
-				}
-			}
-		}
+	for _, c := range conns {
 		if err := c.Close(ctx); err != nil {
 			b.Note("cleanup: close a connection: %v", err)
 		}
 	}
+	if err := b.cleanup(ctx, ensured); err != nil {
+		b.Note("cleanup: %v", err)
+	}
+}
+
+// cleanup deletes the entities over a connection of its own, after all others
+// are closed: some brokers delete nothing that is in use.
+func (b *Bench) cleanup(ctx context.Context, ensured []broker.Entity) error {
+	if len(ensured) == 0 {
+		return nil
+	}
+	c, err := b.Instance.Open(ctx)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, 0, len(ensured)+1)
+	for _, e := range ensured {
+		errs = append(errs, c.Delete(ctx, e))
+	}
+	return errors.Join(append(errs, c.Close(ctx))...)
 }
 
 // fenceless is a view of c with the toolkit's fence off.

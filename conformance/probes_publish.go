@@ -334,7 +334,7 @@ func probeBrokerRestart(ctx context.Context, b *Bench) error {
 	if err := b.Restart(ctx); err != nil {
 		return err
 	}
-	after, err := b.reopen(ctx)
+	after, err := b.reopen(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -349,11 +349,17 @@ func probeBrokerRestart(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// reopen opens publisher and receiver on a new connection, within the time that
-// a broker needs to come back.
-func (b *Bench) reopen(ctx context.Context) (ends, error) {
+// reopen closes old, whose receiver may still have messages assigned to it, and
+// opens publisher and receiver on a new connection, within the time that a
+// broker needs to come back.
+func (b *Bench) reopen(ctx context.Context, old ends) (ends, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
+	end, done := context.WithTimeout(ctx, 5*time.Second)
+	defer done()
+	if err := old.conn.Close(end); err != nil {
+		b.Note("closing the old connection: %v", err)
+	}
 	for {
 		e, err := b.tryReopen(ctx)
 		if err == nil {
@@ -393,7 +399,7 @@ func probeDurable(ctx context.Context, b *Bench) error {
 	if err := b.Kill(ctx); err != nil {
 		return err
 	}
-	after, err := b.reopen(ctx)
+	after, err := b.reopen(ctx, e)
 	if err != nil {
 		// A topic that is gone is the plainest loss.
 		if errors.Is(err, broker.ErrNotFound) {

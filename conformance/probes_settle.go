@@ -235,12 +235,7 @@ func probeFinal(ctx context.Context, b *Bench) error {
 	}
 	if !again {
 		after = "a reconnect"
-		end, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		if err := e.conn.Close(end); err != nil {
-			b.Note("closing the first connection: %v", err)
-		}
-		if e, err = b.reopen(ctx); err != nil {
+		if e, err = b.reopen(ctx, e); err != nil {
 			return err
 		}
 		if again, err = look(e); err != nil {
@@ -252,7 +247,7 @@ func probeFinal(ctx context.Context, b *Bench) error {
 		if err := b.Restart(ctx); err != nil {
 			return err
 		}
-		if e, err = b.reopen(ctx); err != nil {
+		if e, err = b.reopen(ctx, e); err != nil {
 			return err
 		}
 		if again, err = look(e); err != nil {

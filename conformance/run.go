@@ -217,7 +217,6 @@ func (i *Instance) close(ctx context.Context) error {
 // runProbe runs one probe on the shared instance or one of its own, and turns
 // what it found into findings for each of its claims.
 func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Options) []report.Finding {
-	start := time.Now()
 	b := &Bench{Target: t, Instance: shared, history: newHistory(), wrap: o.wrap, findings: map[boundary.Claim]answer{}}
 	seed := fnv.New64a()
 	fmt.Fprintf(seed, "%d %s %s", o.Seed, t.Name, p.Name)
@@ -234,7 +233,7 @@ func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Optio
 		entry := t.Boundary.Entries[id]
 		f := report.Finding{Claim: string(id), Hop: c.Hop, Question: c.Question,
 			Declared: string(entry.Declared), Documented: string(entry.Documented), Source: entry.Sources,
-			Basis: t.basis(), Evidence: evidence, Seconds: time.Since(start).Seconds()}
+			Basis: t.basis(), Evidence: evidence, Seconds: b.took.Seconds()}
 		t.judge(&f, c, found, err)
 		fs = append(fs, f)
 	}
@@ -286,7 +285,11 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 		b.unverifiable(p, "the target can't be killed")
 		return nil
 	}
-	defer b.close()
+	start := time.Now()
+	defer func() {
+		b.took = time.Since(start) // without the cleanup
+		b.close()
+	}()
 	done := make(chan error, 1)
 	go func() {
 		defer func() {

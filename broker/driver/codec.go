@@ -90,13 +90,16 @@ func EncodeHeaders(hs broker.Headers) string {
 	return b.String()
 }
 
-// DecodeHeaders reads what EncodeHeaders wrote. It returns broker.ErrInvalid
-// for anything else.
+// DecodeHeaders reads what EncodeHeaders wrote, and what others wrote by the
+// same rules with more or less escaping. It returns broker.ErrInvalid for a part
+// without "=" and for a bad escape.
 func DecodeHeaders(s string) (broker.Headers, error) {
 	if s == "" {
 		return nil, nil
 	}
-	hs := make(broker.Headers, 0, strings.Count(s, "&")+1)
+	// Bounded, for a value that is nothing but separators must not cost a
+	// multiple of its size.
+	hs := make(broker.Headers, 0, min(strings.Count(s, "&")+1, 64))
 	for part := range strings.SplitSeq(s, "&") {
 		key, value, ok := strings.Cut(part, "=")
 		if !ok {

@@ -23,7 +23,7 @@ func Unfenced(c broker.Conn) (broker.Conn, error) {
 	if !ok {
 		return nil, broker.Errorf(broker.ErrUnsupported, nil, "unfenced view of a %T: not made by driver.New", c)
 	}
-	view := wrap(borrowed{inner.driver}, false)
+	view := wrap(borrowed{own(inner.driver)}, false)
 	view.parent = inner
 	inner.mu.Lock()
 	defer inner.mu.Unlock()
@@ -40,21 +40,25 @@ func Unwrap(c broker.Conn) (Conn, bool) {
 	if !ok {
 		return nil, false
 	}
-	return inner.driver, true
+	return own(inner.driver), true
 }
 
 // borrowed is a driver connection that somebody else closes.
 type borrowed struct{ Conn }
 
+// own is the adapter's connection itself.
+func own(c Conn) Conn {
+	if b, ok := c.(borrowed); ok {
+		return b.Conn
+	}
+	return c
+}
+
 func (b borrowed) Close(context.Context) error { return nil }
 
 func wrap(c Conn, fenced bool) *conn {
 	now := time.Now
-	inner := c
-	if b, ok := c.(borrowed); ok {
-		inner = b.Conn
-	}
-	if clock, ok := inner.(Clock); ok {
+	if clock, ok := own(c).(Clock); ok {
 		now = clock.Now
 	}
 	return &conn{driver: c, fenced: fenced, now: now, open: map[closer]struct{}{}}

@@ -12,7 +12,10 @@
 //   - Receive is called by one caller at a time, with max > 0;
 //   - Settle gets each handle that is held, in its lease and of a living epoch,
 //     and a settled one only to ask again;
-//   - nothing is called after Close, and Close once.
+//   - Close is called once, after the calls that open, ensure and delete have
+//     ended; after it nothing is, but for a Settle that asks again about a handle
+//     whose answer was Pending or Unknown. Its context has ended, and it is to be
+//     answered from memory.
 package driver
 
 import (

@@ -178,6 +178,21 @@ type Batch struct {
 	leases     []lease
 }
 
+// newBatch makes room at once for a Receive of one, so that it costs a single
+// allocation.
+func newBatch(r *receiver, max int) *Batch {
+	if max > 1 {
+		return &Batch{receiver: r, max: max}
+	}
+	one := &struct {
+		Batch
+		delivery [1]broker.Delivery
+		lease    [1]lease
+	}{}
+	one.Batch = Batch{receiver: r, max: max, deliveries: one.delivery[:0], leases: one.lease[:0]}
+	return &one.Batch
+}
+
 // Add makes room for one delivery. The caller fills in the message, Attempt,
 // Lease and Position, and the token.
 func (b *Batch) Add() (*broker.Delivery, *Token) {

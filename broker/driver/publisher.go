@@ -55,12 +55,27 @@ func (p *publisher) Publish(ctx context.Context, msgs ...broker.Message) ([]brok
 	case bad < len(msgs):
 		p.publishRest(ctx, msgs, receipts, len(msgs)-bad)
 	}
+	var first error
 	for i := range receipts {
-		if receipts[i].Err != nil {
-			return receipts, receipts[i].Err
+		r := &receipts[i]
+		if r.Err == nil && !r.Verdict.OK() {
+			r.Err = p.unexplained(r.Verdict, msgs[i].ID)
+		}
+		if first == nil {
+			first = r.Err
 		}
 	}
-	return receipts, nil
+	return receipts, first
+}
+
+// unexplained is the error of a receipt that the adapter left without one:
+// nothing that is not a success may look like it.
+func (p *publisher) unexplained(v broker.Verdict, id string) error {
+	kind := broker.ErrUnknownOutcome
+	if v == broker.Refused {
+		kind = broker.ErrRefused
+	}
+	return broker.Errorf(kind, nil, "publish %q to %s: no reason given", id, p.topic)
 }
 
 // publishRest publishes the n messages that have no receipt yet.

@@ -16,6 +16,7 @@ type receiver struct {
 	conn   *conn
 	gate   gate
 	busy   atomic.Bool // a Receive is under way
+	late   error       // for the next Receive, which alone touches it
 	once   sync.Once
 	err    error // of Close
 }
@@ -32,11 +33,18 @@ func (r *receiver) Receive(ctx context.Context, max int) ([]broker.Delivery, err
 		return nil, broker.Errorf(broker.ErrClosed, nil, "receive from %s", r.name)
 	}
 	defer r.gate.leave()
+	if err := r.late; err != nil {
+		r.late = nil
+		return nil, err
+	}
 	for {
-		b := Batch{receiver: r, max: max}
-		err := r.driver.Receive(ctx, max, &b)
+		b := newBatch(r, max)
+		err := r.driver.Receive(ctx, max, b)
 		ds := b.seal(r.conn.now(), r.conn.fenced)
 		if len(ds) > 0 {
+			if ctx.Err() == nil {
+				r.late = err // an adapter should keep it, but it must not get lost
+			}
 			return ds, nil
 		}
 		if err != nil {
@@ -114,8 +122,8 @@ func (r *receiver) settle(ctx context.Context, s []broker.Settlement, open bool)
 	return met
 }
 
-// closedContext has ended: an adapter that is asked with it answers from
-// memory.
+// closedContext has ended: an adapter that is asked with it after its Close
+// answers from memory.
 var closedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
