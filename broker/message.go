@@ -5,7 +5,8 @@ import "time"
 // ReservedPrefix is what the names of this toolkit's own headers begin with.
 // Publish refuses a user header whose name begins with it, in any case. The
 // names are fixed: onceline-id, onceline-copy, onceline-key, onceline-time and
-// onceline-headers.
+// onceline-headers. Those of a dead letter (onceline-dead-letter-reason, -source
+// and -attempts) may be there when it is published again.
 const ReservedPrefix = "onceline-"
 
 // MaxID is the longest dedup ID, in bytes, that Publish takes on any broker.

@@ -136,7 +136,7 @@ func (p *publisher) check(m *broker.Message) error {
 		if h.Key == "" {
 			return broker.Errorf(broker.ErrInvalid, nil, "publish %q to %s: header %d has no name", m.ID, p.topic, i)
 		}
-		if len(h.Key) >= len(broker.ReservedPrefix) && strings.EqualFold(h.Key[:len(broker.ReservedPrefix)], broker.ReservedPrefix) {
+		if reserved(h.Key) {
 			return broker.Errorf(broker.ErrInvalid, nil, "publish %q to %s: header %q is reserved", m.ID, p.topic, h.Key)
 		}
 	}
@@ -144,6 +144,15 @@ func (p *publisher) check(m *broker.Message) error {
 		return broker.Errorf(broker.ErrTooLarge, nil, "publish %q to %s: the headers have %d bytes, over %d", m.ID, p.topic, size, p.limits.Headers)
 	}
 	return nil
+}
+
+// reserved reports whether a user header may not have the name. The marks of a
+// dead letter may stay on it when it is published again.
+func reserved(key string) bool {
+	if len(key) < len(broker.ReservedPrefix) || !strings.EqualFold(key[:len(broker.ReservedPrefix)], broker.ReservedPrefix) {
+		return false
+	}
+	return key != HeaderReason && key != HeaderSource && key != HeaderAttempts
 }
 
 func (p *publisher) Close(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/driver"
 )
 
 func TestPublishRefusesInvalidMessages(t *testing.T) {
@@ -203,5 +204,18 @@ func TestPublisherAs(t *testing.T) {
 	}
 	if c, ok := p.(interface{ Now() time.Time }); !ok || !c.Now().Equal(f.Now()) {
 		t.Error("the publisher doesn't show its clock")
+	}
+}
+
+func TestPublishTakesADeadLetterAgain(t *testing.T) {
+	p := newFake().publisher(t)
+	for key, kind := range map[string]error{
+		driver.HeaderReason: nil, driver.HeaderSource: nil, driver.HeaderAttempts: nil,
+		driver.HeaderReason + "s": broker.ErrInvalid, "Onceline-Dead-Letter-Reason": broker.ErrInvalid,
+	} {
+		m := broker.Message{ID: "a", Headers: broker.Headers{{Key: key, Value: "x"}}}
+		if _, err := p.Publish(t.Context(), m); !errors.Is(err, kind) {
+			t.Errorf("%s: %v", key, err)
+		}
 	}
 }
