@@ -9,9 +9,10 @@ import (
 	"github.com/onceline/onceline/conformance/report"
 )
 
-// Test runs the suite on t with a subtest for each claim. A claim that is not
-// applicable or not verifiable is a skipped subtest with the reason; one for
-// which the adapter declares no answer fails with the line to declare.
+// Test runs the suite on target with a subtest for each claim. A claim that is
+// not applicable or not verifiable is a skipped subtest with the reason; one for
+// which the adapter declares no answer fails with the line to declare, and a
+// target that declares none at all with the whole boundary as Go source.
 func Test(t *testing.T, target Target, options ...func(*Options)) {
 	t.Helper()
 	var o Options
@@ -27,6 +28,9 @@ func Test(t *testing.T, target Target, options ...func(*Options)) {
 		t.Fatalf("target %s: %s", target.Name, found.Error)
 	}
 	t.Logf("seed %d", r.Seed)
+	if len(target.Boundary.Entries) == 0 {
+		t.Errorf("the target declares no boundary; observed was:\n%s", Discover(target.Broker, found.Findings))
+	}
 	for _, f := range found.Findings {
 		t.Run(f.Claim, func(t *testing.T) {
 			switch {

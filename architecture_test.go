@@ -1,0 +1,205 @@
+// Package onceline_test holds the house to docs/architecture.md.
+package onceline_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/onceline/onceline"
+
+// listed is what "go list" says of one package.
+type listed struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+	Deps       []string
+}
+
+func list(t *testing.T, args ...string) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Standard,Imports,Deps"}, args...)...)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("go list: %v: %s", err, stderr.String())
+	}
+	var ps []listed
+	for dec := json.NewDecoder(&out); ; {
+		var p listed
+		if err := dec.Decode(&p); err == io.EOF {
+			return ps
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		ps = append(ps, p)
+	}
+}
+
+// rooms says what each part of the house may import of this module, by prefix,
+// and which of them may import other modules than the standard library.
+var rooms = []struct {
+	prefix   string
+	may      []string
+	thirdToo bool
+}{
+	{"broker/boundary", nil, false},
+	{"broker/driver", []string{"broker"}, false},
+	{"broker", nil, false},
+	{"adapters/", []string{"broker", "broker/driver", "broker/boundary"}, true},
+	{"conformance/report", nil, false},
+	{"conformance", []string{"broker", "broker/driver", "broker/boundary", "conformance/report"}, false},
+	{"localstack", []string{"localstack"}, true},
+	{"cmd/onceline", []string{"broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline"}, true},
+}
+
+func TestImports(t *testing.T) {
+	standard := map[string]bool{"C": true}
+	for _, p := range list(t, "std") {
+		standard[p.ImportPath] = true
+	}
+	for _, p := range list(t, "./...") {
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		if name == "" || strings.HasPrefix(name, "examples/") {
+			continue
+		}
+		i := slices.IndexFunc(rooms, func(r struct {
+			prefix   string
+			may      []string
+			thirdToo bool
+		}) bool {
+			return name == r.prefix || strings.HasPrefix(name, strings.TrimSuffix(r.prefix, "/")+"/")
+		})
+		if i < 0 {
+			t.Errorf("%s is in no room of docs/architecture.md", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			own, ours := strings.CutPrefix(imported, module+"/")
+			switch {
+			case standard[imported]:
+			case !ours && rooms[i].thirdToo:
+			case ours && mayImport(name, own, rooms[i].may):
+			default:
+				t.Errorf("%s imports %s, which its room may not", name, imported)
+			}
+		}
+	}
+}
+
+// wide are the rooms that are named for all that is in them.
+var wide = map[string]bool{"adapters": true, "conformance": true, "localstack": true, "cmd/onceline": true}
+
+// mayImport: a room's own subpackages are its own business, except that no
+// adapter imports another.
+func mayImport(name, imported string, may []string) bool {
+	if strings.HasPrefix(imported, name+"/") {
+		return true
+	}
+	for _, m := range may {
+		if imported == m || wide[m] && strings.HasPrefix(imported, m+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestOneAdapterOneSDK: whoever imports one adapter links no other broker's
+// SDK.
+func TestOneAdapterOneSDK(t *testing.T) {
+	sdks := map[string]string{
+		"nats":  "github.com/nats-io/",
+		"kafka": "github.com/twmb/franz-go",
+	}
+	adapters := 0
+	for _, p := range list(t, "./adapters/...") {
+		adapters++
+		own := filepath.Base(p.ImportPath)
+		for broker, sdk := range sdks {
+			links := slices.ContainsFunc(p.Deps, func(d string) bool { return strings.HasPrefix(d, sdk) })
+			if links != (broker == own) {
+				t.Errorf("%s links %s: %v", p.ImportPath, sdk, links)
+			}
+		}
+		if slices.ContainsFunc(p.Deps, func(d string) bool {
+			return strings.HasPrefix(d, "github.com/nats-io/nats-server") || strings.Contains(d, "kfake")
+		}) {
+			t.Errorf("%s links an emulator", p.ImportPath)
+		}
+	}
+	if adapters < 3 {
+		t.Fatalf("found %d adapters", adapters)
+	}
+}
+
+var factID = regexp.MustCompile(`\b(SQS|PS|SB|RMQ|RMS|NATS|KAF|FLK|RED|PG)-F-\d+\b`)
+
+// TestFacts: each fact that is cited stands in docs/facts.md.
+func TestFacts(t *testing.T) {
+	facts, err := os.ReadFile("docs/facts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for line := range strings.Lines(string(facts)) {
+		if id := factID.FindString(line); id != "" && strings.HasPrefix(line, "| "+id+" |") {
+			known[id] = true
+		}
+	}
+	cited := map[string]string{}
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".git") {
+			return fs.SkipDir
+		}
+		if ext := filepath.Ext(path); d.IsDir() || ext != ".go" && ext != ".md" || path == "docs/facts.md" || path == "architecture_test.go" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, id := range factID.FindAllString(string(text), -1) {
+			cited[id] = path
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, path := range cited {
+		if !known[id] {
+			t.Errorf("%s cites %s, which docs/facts.md doesn't have", path, id)
+		}
+	}
+}
+
+var caseTest = regexp.MustCompile("`([a-z/_]+_test\\.go)` (Test[A-Za-z0-9]+)")
+
+// TestCases: each test that docs/cases.md names is there.
+func TestCases(t *testing.T) {
+	page, err := os.ReadFile("docs/cases.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := caseTest.FindAllStringSubmatch(string(page), -1)
+	if len(named) < 30 {
+		t.Fatalf("%d tests are named", len(named))
+	}
+	for _, n := range named {
+		if text, err := os.ReadFile(n[1]); err != nil || !strings.Contains(string(text), "func "+n[2]+"(") {
+			t.Errorf("%s has no %s: %v", n[1], n[2], err)
+		}
+	}
+}
