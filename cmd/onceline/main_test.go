@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/localstack"
+)
+
+func TestMain(m *testing.M) {
+	localstack.RunIfChild()
+	conformance.RunIfWorker()
+	goleak.VerifyTestMain(m)
+}
+
+// onceline runs the program and returns what it printed and its exit code.
+func onceline(ctx context.Context, args ...string) (stdout, stderr string, code int) {
+	var out, err bytes.Buffer
+	code = run(ctx, args, &out, &err)
+	return out.String(), err.String(), code
+}
+
+func TestUsage(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		says string // in stderr
+	}{
+		{[]string{"nonsense"}, report.ExitUsage, "unknown command"},
+		{[]string{"verify", "--nonsense"}, report.ExitUsage, "unknown flag"},
+		{[]string{"verify", "extra"}, report.ExitUsage, "unknown command"},
+		{[]string{"verify", "--broker", "pulsar"}, report.ExitUsage, "there are: nats"},
+		{[]string{"verify", "--claim", "nothing.*", "--broker", "memory"}, report.ExitUsage, "no claim matches"},
+		{[]string{"verify", "--claim", "[", "--broker", "memory"}, report.ExitUsage, "syntax error"},
+		{[]string{"verify", "--parallel", "0"}, report.ExitUsage, "above zero"},
+		{[]string{"verify", "--target", "ftp://user:secret@x"}, report.ExitUsage, "known scheme"},
+		{[]string{"verify", "--target", "nats://x", "--broker", "nats"}, report.ExitUsage, "one of the two"},
+		{[]string{"explain"}, report.ExitUsage, "accepts 1 arg"},
+		{[]string{"explain", "pulsar"}, report.ExitUsage, "no such broker"},
+	} {
+		args := append([]string{}, c.args...)
+		if args[0] == "verify" {
+			args = append(args, "--out", t.TempDir())
+		}
+		stdout, stderr, code := onceline(t.Context(), args...)
+		if code != c.code || !strings.Contains(stderr, c.says) || stdout != "" {
+			t.Errorf("%v: exit %d, stdout %q, stderr %q", c.args, code, stdout, stderr)
+		}
+		if strings.Contains(stderr, "secret") {
+			t.Errorf("%v: the password is shown: %s", c.args, stderr)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{}, {"--help"}, {"verify", "--help"}, {"explain", "--help"}, {"claims", "--help"}, {"version", "--help"}} {
+		stdout, stderr, code := onceline(t.Context(), args...)
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
+			t.Errorf("%v: exit %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if stdout, _, code := onceline(t.Context(), "completion", shell); code != 0 || len(stdout) < 100 {
+			t.Errorf("completion %s: exit %d", shell, code)
+		}
+	}
+}
+
+func TestClaims(t *testing.T) {
+	stdout, _, code := onceline(t.Context(), "claims", "--json")
+	var cs []struct {
+		Claim    string
+		Hop      int
+		Question string
+		Answers  []string
+		Meaning  string
+	}
+	if err := json.Unmarshal([]byte(stdout), &cs); err != nil || code != 0 {
+		t.Fatalf("exit %d: %v", code, err)
+	}
+	if len(cs) != len(conformance.Claims()) || cs[0].Claim == "" || cs[0].Question == "" || len(cs[0].Answers) < 2 {
+		t.Errorf("%d claims, first %+v", len(cs), cs[0])
+	}
+	stdout, _, _ = onceline(t.Context(), "claims")
+	for _, c := range cs {
+		if !strings.Contains(stdout, c.Claim+"\n") || !strings.Contains(stdout, c.Question) {
+			t.Errorf("%s is missing", c.Claim)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	stdout, _, code := onceline(t.Context(), "explain", "kafka")
+	if code != 0 || !strings.Contains(stdout, "kafka-group: ") || !strings.Contains(stdout, "kafka-share: ") ||
+		!strings.Contains(stdout, "settle.stale: refused") || !strings.Contains(stdout, "sources: KAF-F-") {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+	stdout, _, code = onceline(t.Context(), "explain", "nats", "--json")
+	var m map[string]struct{ Broker string }
+	if err := json.Unmarshal([]byte(stdout), &m); err != nil || code != 0 || m["nats"].Broker != "nats" {
+		t.Errorf("exit %d, %v: %s", code, err, stdout)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if stdout, _, code := onceline(t.Context(), "version"); code != 0 || !strings.HasPrefix(stdout, "onceline ") {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+}
+
+func TestVerify(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "report")
+	stdout, stderr, code := onceline(t.Context(), "verify", "--broker", "memory", "--seed", "5", "--out", dir)
+	if code != 0 || !strings.Contains(stdout, "publish.dedup.window") || !strings.Contains(stderr, "seed 5") {
+		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
+	}
+	for _, name := range []string{"index.html", "report.json", "report.md", "junit.xml"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f, err := os.Open(filepath.Join(dir, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := report.ReadJSON(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Seed != 5 || r.Summary.Equal != len(conformance.Claims()) || r.Summary.Killed < 5 ||
+		r.Command != "onceline verify --broker memory --seed 5" {
+		t.Errorf("seed %d, %q, %+v", r.Seed, r.Command, r.Summary)
+	}
+}
+
+func TestVerifyJSON(t *testing.T) {
+	stdout, _, code := onceline(t.Context(), "verify", "--broker", "memory", "--claim", "publish.dedup.*", "--json", "--out", t.TempDir())
+	r, err := report.ReadJSON(strings.NewReader(stdout))
+	if err != nil || code != 0 {
+		t.Fatalf("exit %d: %v", code, err)
+	}
+	if len(r.Targets[0].Findings) != r.Summary.Equal || len(r.Mutants) != 0 {
+		t.Errorf("%+v", r.Summary)
+	}
+}
+
+func TestVerifyUnreachable(t *testing.T) {
+	// Port 9 of this machine: nobody listens.
+	stdout, _, code := onceline(t.Context(), "verify", "--target", "nats://127.0.0.1:9", "--claim", "settle.answer", "--json", "--out", t.TempDir())
+	r, err := report.ReadJSON(strings.NewReader(stdout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code != report.ExitUnknown || r.Targets[0].Error == "" {
+		t.Errorf("exit %d: %+v", code, r.Targets[0])
+	}
+}
+
+func TestVerifyInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := t.TempDir()
+	_, _, code := onceline(ctx, "verify", "--broker", "memory", "--out", dir)
+	if code != report.ExitUnknown {
+		t.Errorf("exit %d", code)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "index.html")); err != nil {
+		t.Errorf("an interrupted run still writes what it has: %v", err)
+	}
+}

@@ -1,0 +1,45 @@
+package targets
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/localstack"
+)
+
+// network is the instance of an emulator that is reached over loopback. params
+// are added to its URL.
+func network(e localstack.Emulator, params string) *conformance.Instance {
+	url := e.URL() + params
+	return &conformance.Instance{
+		Open:     func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, url) },
+		URL:      url,
+		Versions: e.Versions(),
+		Inject:   func(f conformance.Fault) (conformance.Injection, error) { return inject(e, f) },
+		Restart:  e.Restart,
+		Kill:     e.Kill,
+		Close:    e.Close,
+	}
+}
+
+// inject translates the suite's fault into the emulator's.
+func inject(e localstack.Emulator, f conformance.Fault) (conformance.Injection, error) {
+	ops := map[conformance.FaultOp]localstack.Op{
+		conformance.OnPublish: localstack.Publish,
+		conformance.OnReceive: localstack.Receive,
+		conformance.OnSettle:  localstack.Settle,
+	}
+	kinds := map[conformance.FaultKind]localstack.Kind{
+		conformance.LoseRequest:  localstack.LoseRequest,
+		conformance.LoseResponse: localstack.LoseResponse,
+	}
+	op, known := ops[f.Op]
+	kind, also := kinds[f.Kind]
+	if !known || !also {
+		return nil, fmt.Errorf("%s: %w", f, broker.ErrUnsupported)
+	}
+	i := e.Inject(localstack.Fault{Op: op, Kind: kind, Match: f.Match, Times: f.Times, Cut: f.Cut})
+	return i, i.Err()
+}

@@ -1,0 +1,126 @@
+package targets_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/cmd/onceline/targets"
+	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/localstack"
+)
+
+func TestMain(m *testing.M) {
+	localstack.RunIfChild()
+	conformance.RunIfWorker()
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func TestConformance(t *testing.T) {
+	for _, target := range targets.Embedded() {
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			conformance.Test(t, target)
+		})
+	}
+}
+
+// TestMutants: the suite kills each adapter that is broken on purpose, by the
+// claim that it violates.
+func TestMutants(t *testing.T) {
+	t.Parallel()
+	ms, err := conformance.RunMutants(t.Context(), targets.Memory(), conformance.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ms) < 5 {
+		t.Fatalf("%d mutants", len(ms))
+	}
+	for _, m := range ms {
+		if !m.Killed {
+			t.Errorf("%s lives: %s observed %q: %s", m.Name, m.Claim, m.Answer, m.Reason)
+		}
+	}
+}
+
+func TestBoundariesAreComplete(t *testing.T) {
+	for _, target := range targets.Embedded() {
+		missing, wrong := conformance.Undeclared(target.Boundary)
+		if len(missing) > 0 || len(wrong) > 0 {
+			t.Errorf("%s: no entry for %v; wrong: %v", target.Name, missing, wrong)
+		}
+		for _, d := range target.Deviations {
+			c, ok := conformance.Lookup(d.Claim)
+			if !ok || d.Reason == "" {
+				t.Errorf("%s: deviation %+v", target.Name, d)
+			}
+			if target.Boundary.Entries[d.Claim].Declared == d.Answer {
+				t.Errorf("%s: %s deviates to what is declared", target.Name, c.ID)
+			}
+		}
+		for id, e := range target.Boundary.Entries {
+			if target.Broker != "memory" && len(e.Sources) == 0 {
+				t.Errorf("%s: %s has no source", target.Name, id)
+			}
+		}
+	}
+}
+
+func TestSelect(t *testing.T) {
+	for _, c := range []struct {
+		globs []string
+		want  []string
+	}{
+		{nil, []string{"nats", "kafka-group", "kafka-share", "memory"}},
+		{[]string{"kafka"}, []string{"kafka-group", "kafka-share"}},
+		{[]string{"kafka-s*", "nats"}, []string{"nats", "kafka-share"}},
+	} {
+		got, err := targets.Select(targets.Embedded(), c.globs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, g := range got {
+			names = append(names, g.Name)
+		}
+		if len(names) != len(c.want) {
+			t.Fatalf("%v: %v", c.globs, names)
+		}
+		for i := range names {
+			if names[i] != c.want[i] {
+				t.Errorf("%v: %v", c.globs, names)
+			}
+		}
+	}
+	if _, err := targets.Select(targets.Embedded(), []string{"nats", "pulsar"}); !errors.Is(err, broker.ErrInvalid) {
+		t.Errorf("an unknown broker: %v", err)
+	}
+}
+
+func TestByURL(t *testing.T) {
+	for raw, want := range map[string]string{
+		"nats://127.0.0.1:4222":                       "nats-url",
+		"kafka://127.0.0.1:9092,127.0.0.1:9093":       "kafka-group-url",
+		"kafka://user:secret@broker:9092/?mode=share": "kafka-share-url",
+	} {
+		got, err := targets.ByURL(raw)
+		if err != nil || got.Name != want || !got.Real {
+			t.Errorf("%s: %q, %v", raw, got.Name, err)
+		}
+	}
+	for _, raw := range []string{"", "nats", "http://secret@x", "mem://x"} {
+		if _, err := targets.ByURL(raw); !errors.Is(err, broker.ErrInvalid) {
+			t.Errorf("%q: %v", raw, err)
+		}
+	}
+}
