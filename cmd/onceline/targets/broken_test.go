@@ -1,0 +1,91 @@
+package targets_test
+
+import (
+	"testing"
+
+	"github.com/onceline/onceline/adapters/memory"
+	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/cmd/onceline/targets"
+	"github.com/onceline/onceline/conformance"
+)
+
+// TestEachBrokenPromiseIsSeen: the reference implementation with one promise
+// switched off gives another answer to the claim about that promise, and the
+// right one.
+func TestEachBrokenPromiseIsSeen(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		option memory.Option
+		claim  boundary.Claim
+		want   boundary.Answer
+	}{
+		{"no dedup", memory.WithoutDedup(), boundary.PublishDedupScope, boundary.None},
+		{"no dedup", memory.WithoutDedup(), boundary.PublishDedupVerdict, boundary.StoredAgain},
+		{"no dedup", memory.WithoutDedup(), boundary.PublishDedupWindow, boundary.None},
+		{"no dedup", memory.WithoutDedup(), boundary.PublishDedupConcurrent, boundary.Twice},
+		{"no dedup", memory.WithoutDedup(), boundary.PublishDedupLostResponse, boundary.Twice},
+		{"dedup by key", memory.WithoutDedupAcrossKeys(), boundary.PublishDedupScope, boundary.Key},
+		{"dedup by publisher", memory.WithoutDedupAcrossPublishers(), boundary.PublishDedupNewProducer, boundary.Twice},
+		{"dedup by publisher", memory.WithoutDedupAcrossPublishers(), boundary.PublishDedupConcurrent, boundary.Twice},
+		{"dedup of what is queued", memory.WithoutDedupAfterAck(), boundary.PublishDedupAfterConsume, boundary.Twice},
+		{"IDs forgotten in a restart", memory.WithoutDedupAfterRestart(), boundary.PublishDedupBrokerRestart, boundary.Twice},
+		{"dedup by body", memory.WithDedupOnBody(), boundary.PublishDedupContent, boundary.Dropped},
+		{"another body stored", memory.WithOtherBodyStored(), boundary.PublishDedupBody, boundary.BothStored},
+		{"another body refused", memory.WithOtherBodyRefused(), boundary.PublishDedupBody, boundary.Refused},
+		{"window halved", memory.WithWindowHalved(), boundary.PublishDedupWindow, boundary.Shorter},
+		{"window doubled", memory.WithWindowDoubled(), boundary.PublishDedupWindow, boundary.Longer},
+		{"no verdict", memory.WithoutDedupVerdict(), boundary.PublishDedupVerdict, boundary.Accepted},
+		{"no position", memory.WithoutDuplicatePosition(), boundary.PublishDedupVerdict, boundary.Duplicate},
+		{"duplicates called stored", memory.WithDuplicatesCalledStored(), boundary.PublishDedupVerdict, boundary.Accepted},
+		{"a batch refused whole", memory.WithoutBatchPartial(), boundary.PublishBatchPartial, boundary.BatchLost},
+		{"a failure smeared", memory.WithoutBatchReceipts(), boundary.PublishBatchPartial, boundary.Smeared},
+		{"an ack before it is safe", memory.WithoutDurableAck(), boundary.PublishAckDurable, boundary.Lost},
+		{"an ID without its message", memory.WithoutLostResponseStored(), boundary.PublishDedupLostResponse, boundary.Lost},
+		{"an ID without its message", memory.WithoutLostResponseStored(), boundary.PublishDedupNewProducer, boundary.Lost},
+		{"no lease ends", memory.WithoutLeaseExpiry(), boundary.DeliverRedeliverExpiry, boundary.Never},
+		{"no lease ends", memory.WithoutLeaseExpiry(), boundary.DeliverRedeliverCrash, boundary.Never},
+		{"late leases", memory.WithLateLeaseExpiry(), boundary.DeliverRedeliverExpiry, boundary.Late},
+		{"late leases", memory.WithLateLeaseExpiry(), boundary.DeliverRedeliverCrash, boundary.Late},
+		{"no delay", memory.WithoutNackDelay(), boundary.DeliverRedeliverNackDelay, boundary.Ignored},
+		{"half a delay", memory.WithNackDelayHalved(), boundary.DeliverRedeliverNackDelay, boundary.Early},
+		{"a wrong count", memory.WithoutAttemptCount(), boundary.DeliverAttempt, boundary.Wrong},
+		{"no count", memory.WithoutAttempts(), boundary.DeliverAttempt, boundary.None},
+		{"no order", memory.WithoutKeyOrder(), boundary.DeliverOrderKey, boundary.None},
+		{"order until a nack", memory.WithoutKeyOrderOverRedelivery(), boundary.DeliverOrderKey, boundary.UntilNack},
+		{"poison dropped", memory.WithoutDeadLetter(), boundary.DeliverDeadLetter, boundary.Dropped},
+		{"a cancel strands", memory.WithoutCancelGiveBack(), boundary.DeliverCancel, boundary.Stranded},
+		{"no broker's fence", memory.WithoutFencing(), boundary.VendorSettleStale, boundary.TakesEffect},
+		{"acks that don't last", memory.WithoutFinalSettle(), boundary.SettleFinal, boundary.Redelivered},
+		{"ack before delivery", memory.WithAckOnDelivery(), boundary.DeliverRedeliverCrash, boundary.Never},
+		{"ack before delivery", memory.WithAckOnDelivery(), boundary.DeliverRedeliverExpiry, boundary.Never},
+		{"acks unanswered", memory.WithoutSettleAnswer(), boundary.SettleAnswer, boundary.Sent},
+		{"acks unanswered for ever", memory.WithSettleAnswersLost(), boundary.SettleAnswer, boundary.None},
+		{"a lost answer can't be asked for", memory.WithoutSettleMemory(), boundary.SettleLostResponse, boundary.StaysUnknown},
+		{"a lost answer called a lost lease", memory.WithoutLostSettleUnknown(), boundary.SettleLostResponse, boundary.ClaimedLost},
+	} {
+		t.Run(c.name+"/"+string(c.claim), func(t *testing.T) {
+			t.Parallel()
+			r, err := conformance.Run(t.Context(), targets.Memory(c.option), conformance.Options{Claims: []string{string(c.claim)}, Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range r.Targets[0].Findings {
+				if f.Observed != string(c.want) || !f.Verdict.Fails() {
+					t.Errorf("%s: %s, %q: %s; want %q", f.Claim, f.Verdict, f.Observed, f.Reason, c.want)
+				}
+			}
+		})
+	}
+}
+
+// TestAKeptPoisonMessageIsSeen: a message that is parked is found by nobody who
+// looks where it should be.
+func TestAKeptPoisonMessageIsSeen(t *testing.T) {
+	r, err := conformance.Run(t.Context(), targets.Memory(memory.WithDeadLetterKept()), conformance.Options{Claims: []string{string(boundary.DeliverDeadLetter)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := r.Targets[0].Findings[0]; !f.Verdict.Fails() {
+		t.Errorf("%s: %s", f.Verdict, f.Reason)
+	}
+}
