@@ -86,7 +86,7 @@ func childBroker(spec childSpec) (backend, error) {
 func childPorts(b backend) []int {
 	switch b := b.(type) {
 	case *natsBackend:
-		return []int{b.config.Port}
+		return []int{int(b.port.Load())}
 	case *kafkaBackend:
 		return b.ports
 	}

@@ -40,7 +40,7 @@ type emulator struct {
 	proxies  []*proxy
 	backend  backend
 
-	url, directURL string // fixed by open
+	url string // fixed by open
 
 	dir     string
 	tempDir bool // dir is ours to remove
@@ -71,9 +71,6 @@ func (e *emulator) open(ctx context.Context, dir string) error {
 		addrs[i] = p.addr()
 	}
 	e.url = e.name + "://" + strings.Join(addrs, ",")
-	if e.directURL = e.url; e.backend.direct() != "" {
-		e.directURL = e.name + "://" + e.backend.direct()
-	}
 	e.each((*proxy).resume)
 	return nil
 }
@@ -95,7 +92,12 @@ func (e *emulator) URL() string { return e.url }
 
 // DirectURL returns an address of the same broker around the fault proxy, or URL
 // where there is none.
-func (e *emulator) DirectURL() string { return e.directURL }
+func (e *emulator) DirectURL() string {
+	if direct := e.backend.direct(); direct != "" {
+		return e.name + "://" + direct
+	}
+	return e.url
+}
 
 // Versions returns the versions of what runs, by component.
 func (e *emulator) Versions() map[string]string {

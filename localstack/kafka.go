@@ -286,6 +286,9 @@ func (b *kafkaBackend) listen(network, _ string) (net.Listener, error) {
 	if n < len(b.config.Ports) {
 		port = b.config.Ports[n]
 	}
+	if port != 0 && !free(port) {
+		port = 0 // taken while the broker was down; clients know the proxy's alone
+	}
 	ln, err := net.Listen(network, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -102,10 +103,11 @@ func newNATS(b backend, dial func(net.Addr) (net.Conn, error)) (*emulator, error
 }
 
 // natsBackend runs the server in this process. Its port stays the same from the
-// first start on.
+// first start on, unless something else took it while the server was down.
 type natsBackend struct {
 	config natsConfig
 	server *server.Server
+	port   atomic.Int32 // of the last start; read by the proxy at any time
 }
 
 // natsReady bounds the start of a server when the context does not.
@@ -113,8 +115,11 @@ const natsReady = 10 * time.Second
 
 func (b *natsBackend) start(ctx context.Context, dir string) error {
 	c := b.config
-	port := c.Port
+	port := int(b.port.Load())
 	if port == 0 {
+		port = c.Port
+	}
+	if port == 0 || !free(port) {
 		port = server.RANDOM_PORT
 	}
 	s, err := server.NewServer(&server.Options{
@@ -150,9 +155,7 @@ func (b *natsBackend) start(ctx context.Context, dir string) error {
 		s.Shutdown()
 		return errors.New("localstack: nats: server does not listen")
 	}
-	if c.Port == 0 {
-		b.config.Port = addr.Port
-	}
+	b.port.Store(int32(addr.Port))
 	b.server = s
 	return nil
 }
@@ -167,7 +170,16 @@ func (b *natsBackend) stop(ctx context.Context) error {
 }
 
 func (b *natsBackend) direct() string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(b.config.Port))
+	if port := b.port.Load(); port != 0 {
+		return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port)))
+	}
+	return ""
+}
+
+// free reports whether a port can be listened on.
+func free(port int) bool {
+	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	return err == nil && ln.Close() == nil
 }
 
 // natsLog keeps the first error that the server cannot go on with, which it tells

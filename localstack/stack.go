@@ -55,7 +55,8 @@ type Emulator interface {
 	// DirectURL returns an address of the same broker that goes around the fault
 	// proxy, for measuring speed; no fault and no freeze concerns it, nor the
 	// freeze that belongs to Kill. Where the broker can advertise one address
-	// only (Kafka) it equals URL.
+	// only (Kafka) it equals URL. It stays the same unless something else took
+	// its port while the broker was down.
 	DirectURL() string
 
 	// Versions returns the versions of what runs, by component.
