@@ -57,10 +57,7 @@ func probeSettleLostResponse(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	if _, err := b.MustPublish(ctx, e.pub, b.Message()); err != nil {
-		return err
-	}
-	d, err := b.MustReceive(ctx, e.rcv)
+	d, err := b.handOver(ctx, e)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,101 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/boundary"
+)
+
+// ends is the usual set-up of a probe on hop 1: a publisher, and a receiver
+// that sees all that is stored from now on.
+type ends struct {
+	conn broker.Conn
+	pub  broker.Publisher
+	rcv  broker.Receiver
+}
+
+func (b *Bench) ends(ctx context.Context, change func(*broker.Entity)) (ends, error) {
+	c, err := b.Ensure(ctx, change)
+	if err != nil {
+		return ends{}, err
+	}
+	p, err := b.Publisher(ctx, c)
+	if err != nil {
+		return ends{}, err
+	}
+	r, err := b.Receiver(ctx, c)
+	return ends{c, p, r}, err
+}
+
+// handOver publishes a new message and receives it.
+func (b *Bench) handOver(ctx context.Context, e ends) (broker.Delivery, error) {
+	if _, err := b.MustPublish(ctx, e.pub, b.Message()); err != nil {
+		return broker.Delivery{}, err
+	}
+	return b.MustReceive(ctx, e.rcv)
+}
+
+// stored is how often m is there.
+func (b *Bench) stored(ctx context.Context, e ends, m broker.Message) (int, error) {
+	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	return copies[m.ID], err
+}
+
+// times turns how often a message was stored into an answer.
+func times(n int) boundary.Answer {
+	switch n {
+	case 0:
+		return boundary.Lost
+	case 1:
+		return boundary.Once
+	}
+	return boundary.Twice
+}
+
+// reopen closes old, whose receiver may still have messages assigned to it, and
+// opens publisher and receiver on a new connection, within the time that a
+// broker needs to come back.
+func (b *Bench) reopen(ctx context.Context, old ends) (ends, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	end, done := context.WithTimeout(ctx, 5*time.Second)
+	defer done()
+	if err := old.conn.Close(end); err != nil {
+		b.Note("closing the old connection: %v", err)
+	}
+	for {
+		e, err := b.tryReopen(ctx)
+		if err == nil {
+			return e, nil
+		}
+		if !sleep(ctx, 50*time.Millisecond) {
+			return ends{}, fmt.Errorf("reopen: %w", err)
+		}
+	}
+}
+
+func (b *Bench) tryReopen(ctx context.Context) (ends, error) {
+	c, err := b.Conn(ctx)
+	if err != nil {
+		return ends{}, err
+	}
+	p, err := b.Publisher(ctx, c)
+	if err != nil {
+		return ends{}, err
+	}
+	r, err := b.Receiver(ctx, c)
+	return ends{c, p, r}, err
+}
+
+// sender is a publisher alone, for probes whose consumers open connections of
+// their own.
+func (b *Bench) sender(ctx context.Context) (broker.Publisher, error) {
+	c, err := b.Ensure(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return b.Publisher(ctx, c)
+}
