@@ -51,8 +51,8 @@ type ConsumeOptions struct {
 	// never dead-lettered unseen; one that kills the process is for the broker's
 	// own Entity.MaxDeliveries to stop.
 	MaxAttempts int
-	// Backoff is the delay of a failed message's redelivery, by its attempts,
-	// and the pause after a failed Receive.
+	// Backoff is the delay after which a failed message is handled again, by its
+	// attempts, and the pause after a failed Receive.
 	Backoff Backoff
 
 	// LeaseMargin is how long before its end a lease is extended. Zero means a
@@ -125,12 +125,17 @@ func logError(err error) {
 // # Order
 //
 // Deliveries of one Key are handled one at a time, in the order they came. When
-// one fails, the later ones of its key in hand are given back without being
-// handled, with a little more of the same delay each, and so is what a Receive under way brings of that
-// key before the failed message is back: the order holds over redelivery as far
-// as the broker itself keeps it. The price is that one failing message costs the
-// later ones in hand a delivery each. A message that is dead-lettered doesn't
-// hold up its key, nor does one without a key hold up anything.
+// one fails it stays in hand for its delay, its lease kept, and is handled again
+// before those behind it, so that the order holds whatever the broker does with a
+// redelivery, and no message pays with a delivery for the failure of another.
+// Delivery.Attempt counts deliveries, not these retries. The price is that a key
+// which fails for long can fill MaxInFlight with what stands behind it; MaxAttempts
+// bounds that. A message that is dead-lettered doesn't hold up its key, nor does
+// one without a key hold up anything: it goes back to the broker with the delay.
+//
+// Where a lease can't be extended, as Consume ends, and after a [Postpone] for
+// longer than Backoff.Max, the message goes back to the broker, and with it those
+// of its key in hand, each with a little more of the same delay.
 //
 // # Leases
 //

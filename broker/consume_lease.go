@@ -161,7 +161,7 @@ func (c *consumer) lose(t *task) {
 	if w := t.worker; w != nil && w.task == t {
 		w.end(Errorf(ErrLeaseLost, nil, "consume %q", t.d.ID))
 	}
-	if t.stage == held {
+	if t.stage == held || t.stage == resting {
 		wake(c.wakeSettle)
 	}
 }

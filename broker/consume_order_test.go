@@ -65,8 +65,8 @@ func TestConsumeOrderPerKey(t *testing.T) {
 	}
 }
 
-// The later ones of a key that were in hand, or came while the nack was under
-// way, aren't handled before the failed one; other keys go on.
+// When a message goes back to the broker, the later ones of its key that were in
+// hand, or came while the nack was under way, aren't handled before the failed one; other keys go on.
 func TestConsumeHoldsBackTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// This broker keeps no order over redelivery by itself.
@@ -90,13 +90,13 @@ func TestConsumeHoldsBackTheKey(t *testing.T) {
 		stop := r.consume(func(_ context.Context, d *broker.Delivery) error {
 			if d.ID == "000" && !failed {
 				failed = true
-				return errors.New("failed")
+				return broker.Postpone(errors.New("failed"), time.Second)
 			}
 			if d.Key == "k" {
 				order = append(order, d.ID)
 			}
 			return nil
-		}, broker.ConsumeOptions{Workers: 1, Backoff: broker.Backoff{Min: time.Second, Max: time.Second}, Rand: fullJitter})
+		}, broker.ConsumeOptions{Workers: 1, Backoff: broker.Backoff{Max: 100 * time.Millisecond}})
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -135,11 +135,11 @@ func TestConsumeHoldsBackWhatOvertook(t *testing.T) {
 			if d.ID == "000" && !failed {
 				failed = true
 				time.Sleep(500 * time.Millisecond)
-				return errors.New("failed")
+				return broker.Postpone(errors.New("failed"), 10*time.Second)
 			}
 			order = append(order, d.ID)
 			return nil
-		}, broker.ConsumeOptions{Workers: 1, Backoff: broker.Backoff{Min: 10 * time.Second, Max: 10 * time.Second}, Rand: fullJitter})
+		}, broker.ConsumeOptions{Workers: 1, Backoff: broker.Backoff{Max: time.Second}})
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil {
 			t.Error(err)

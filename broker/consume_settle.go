@@ -75,8 +75,17 @@ func (s *settler) take() (next time.Time, over bool) {
 	keep := s.waits[:0]
 	for _, t := range s.waits {
 		early := t.due.After(now)
-		if t.stage == held {
+		if t.stage == held || t.stage == resting {
 			early = early && !s.draining && !t.lost
+		}
+		if t.stage == resting && !early {
+			if t.due = (time.Time{}); !s.draining {
+				t.stage = waiting
+				s.ready.push(t)
+				s.work.Signal()
+				continue
+			}
+			t.stage, t.action, t.delay = ended, Nack, 0
 		}
 		switch {
 		case t.extending:

@@ -65,7 +65,7 @@ type task struct {
 	action Action
 	delay  time.Duration
 	reason string
-	due    time.Time // when the settle is to be tried (again)
+	due    time.Time // when the settle, or a resting one's handler, is to be tried (again)
 	tries  int       // answers lost
 }
 
@@ -76,6 +76,7 @@ const (
 	running               // its handler runs
 	ended                 // for the settler
 	held                  // given back when its delay is over, here
+	resting               // handled again when its delay is over, with its key behind it
 	settles               // a settle is under way or was sent
 	released              // out of hand
 )

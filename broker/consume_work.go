@@ -138,9 +138,12 @@ func (c *consumer) handled(w *worker, t *task, err error) (report error) {
 		if delay <= 0 {
 			delay = c.o.Backoff.Min
 		}
-		c.attempts.spare(t.d)
-		c.hold(t, delay, true)
-		c.give(t, delay)
+		// Longer than any back-off is the broker's to wait.
+		if delay > c.o.Backoff.Max || !c.rest(t, delay) {
+			c.attempts.spare(t.d)
+			c.hold(t, delay, true)
+			c.give(t, delay)
+		}
 	default:
 		attempt = c.attempts.fail(t.d)
 		if c.o.MaxAttempts > 0 && attempt >= c.o.MaxAttempts {
@@ -148,14 +151,29 @@ func (c *consumer) handled(w *worker, t *task, err error) (report error) {
 			c.bury(t, err)
 			break
 		}
-		delay := c.o.Backoff.pause(attempt, c.o.Rand)
-		c.hold(t, delay, true)
-		c.give(t, delay)
+		if delay := c.o.Backoff.pause(attempt, c.o.Rand); !c.rest(t, delay) {
+			c.hold(t, delay, true)
+			c.give(t, delay)
+		}
 	}
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("handle %q, attempt %d: %w", t.d.ID, attempt, err)
+}
+
+// rest keeps t in hand for its delay and has it handled again then, if it has a
+// key and its lease can be kept. Those behind it wait with it: to give them back
+// would cost each a delivery that never reached the handler, and a broker that
+// counts deliveries drops or dead-letters a message for that.
+func (c *consumer) rest(t *task, delay time.Duration) bool {
+	if t.key(c) == "" || t.fixed || c.draining {
+		return false
+	}
+	t.due = time.Now().Add(delay)
+	c.finish(t)
+	t.stage = resting
+	return true
 }
 
 // bury has t dead-lettered.

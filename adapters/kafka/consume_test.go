@@ -43,10 +43,7 @@ func TestCaseFailingHandlerLosesNothing(t *testing.T) {
 					panic("the handler's own")
 				}
 				return errors.New("not this time")
-			}, broker.ConsumeOptions{Backoff: broker.Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond}, ErrorHook: func(error) {},
-				// To keep the order of a key, Consume gives back what is behind a failure,
-				// and a share group counts that as deliveries until it drops the message.
-				Unordered: name == "share"})
+			}, broker.ConsumeOptions{Backoff: broker.Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond}, ErrorHook: func(error) {}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -49,7 +49,7 @@ func wantLetters(t testing.TB, conn broker.Conn, source string, want ...string) 
 	t.Helper()
 	var cl *kgo.Client
 	conn.As(&cl)
-	rd, err := kgo.NewClient(kgo.SeedBrokers(cl.OptValue(kgo.SeedBrokers).([]string)...), kgo.ConsumeTopics("dead"))
+	rd, err := kgo.NewClient(kgo.SeedBrokers(cl.OptValue(kgo.SeedBrokers).([]string)...), kgo.ConsumeTopics("dead"), kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func wantLetters(t testing.TB, conn broker.Conn, source string, want ...string) 
 	for len(got) < len(want) {
 		fs := rd.PollRecords(ctx, 10)
 		if err := fs.Err(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v after letters %v", err, got)
 		}
 		for _, rec := range fs.Records() {
 			var m broker.Message
