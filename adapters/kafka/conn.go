@@ -161,6 +161,10 @@ func (c *conn) client(own ...kgo.Opt) []kgo.Opt {
 		kgo.ClientID("onceline"),
 		kgo.DisableClientMetrics(),
 		kgo.UnknownTopicRetries(1), // OpenPublisher has looked; four more rounds only delay the refusal
+		// After a connection died the client looks its brokers up before it sends
+		// again, but not sooner than this after the last look: by default 5 s in
+		// which nothing is published.
+		kgo.MetadataMinAge(250 * time.Millisecond),
 	}
 	return slices.Concat(opts, c.opts.Client, own)
 }
