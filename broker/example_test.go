@@ -102,7 +102,7 @@ func ExampleConsume() {
 		fmt.Printf("bill %s, attempt %d\n", d.Body, d.Attempt.Number)
 		return nil // acked
 	}, broker.ConsumeOptions{
-		Workers:     4,
+		Workers:     1,
 		MaxAttempts: 5, // then dead-lettered
 		Backoff:     broker.Backoff{Min: time.Second, Max: time.Minute},
 		ErrorHook:   func(err error) { fmt.Println("hook:", err) },

@@ -204,7 +204,7 @@ func (b *Bench) arrived(who string, ds []broker.Delivery) {
 
 // MustReceive is Receive of exactly one for where its coming is the premise.
 func (b *Bench) MustReceive(ctx context.Context, r broker.Receiver) (broker.Delivery, error) {
-	ds, err := b.Receive(ctx, r, 1, 3*b.Target.patience()+2*time.Second)
+	ds, err := b.Receive(ctx, r, 1, 3*b.Target.patience()+2*time.Second+2*max(b.Target.Lease, b.Target.Session))
 	if err != nil {
 		return broker.Delivery{}, err
 	}
@@ -238,6 +238,25 @@ func (b *Bench) MustAck(ctx context.Context, r broker.Receiver, d *broker.Delive
 		return fmt.Errorf("ack %q: %s: %w", d.ID, o.State, o.Err)
 	}
 	return nil
+}
+
+// mustAckAll acks all of ds in one go: their leases may be short and many.
+func (b *Bench) mustAckAll(ctx context.Context, r broker.Receiver, ds []broker.Delivery) error {
+	s := make([]broker.Settlement, len(ds))
+	for i := range ds {
+		s[i].Delivery = &ds[i]
+		b.history.Add(report.Consumer, kindSettle, ds[i].ID, "%s", broker.Ack)
+	}
+	_ = r.Settle(ctx, s) // the outcomes say more
+	var first error
+	for i := range s {
+		o := s[i].Outcome
+		b.settled(ds[i].ID, broker.Ack, o)
+		if first == nil && !o.State.OK() {
+			first = fmt.Errorf("ack %q: %s: %w", ds[i].ID, o.State, o.Err)
+		}
+	}
+	return first
 }
 
 // Effect records that a consumer applied the effect of a message. No store
@@ -321,11 +340,11 @@ func (b *Bench) Copies(ctx context.Context, p broker.Publisher, r broker.Receive
 		if len(ds) == 0 {
 			return nil, fmt.Errorf("the last message %q never came", last.ID)
 		}
+		if err := b.mustAckAll(ctx, r, ds); err != nil {
+			return nil, err
+		}
 		for i := range ds {
 			copies[ds[i].ID]++
-			if err := b.MustAck(ctx, r, &ds[i]); err != nil {
-				return nil, err
-			}
 		}
 	}
 	delete(copies, last.ID)

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -106,9 +107,12 @@ func hideDuplicates(ctx context.Context, next driver.Publisher, ms []broker.Mess
 }
 
 // RunMutants runs each mutant of t's adapter against the claim that has to kill
-// it. t should be a target on which the adapter itself passes.
+// it, and returns those of which that claim was decided. The error names the
+// others, whose probe failed to run. t should be a target on which the adapter
+// itself passes.
 func RunMutants(ctx context.Context, t Target, o Options) ([]report.Mutant, error) {
 	var out []report.Mutant
+	var undecided []error
 	for _, m := range Mutants() {
 		o.Claims = []string{string(m.Claim)}
 		o.Progress = nil
@@ -117,21 +121,26 @@ func RunMutants(ctx context.Context, t Target, o Options) ([]report.Mutant, erro
 		if err != nil {
 			return out, err
 		}
-		rm := report.Mutant{Name: m.Name, Layer: m.Layer, Claim: string(m.Claim)}
-		if e := r.Targets[0].Error; e != "" {
-			rm.Reason = e
-		}
-		for _, f := range r.Targets[0].Findings {
-			rm.Answer, rm.Reason = f.Observed, f.Reason
-			// A probe that failed to run has found nothing out.
-			rm.Killed = f.Verdict.Class() == report.Differs
-		}
-		out = append(out, rm)
 		if ctx.Err() != nil {
-			return out, nil
+			break
 		}
+		found := r.Targets[0]
+		if found.Error != "" || found.Findings[0].Verdict.Class() == report.Broken {
+			undecided = append(undecided, fmt.Errorf("mutant %s: %s%s", m.Name, found.Error, reasonOf(found.Findings)))
+			continue
+		}
+		f := found.Findings[0]
+		out = append(out, report.Mutant{Name: m.Name, Layer: m.Layer, Claim: string(m.Claim),
+			Answer: f.Observed, Reason: f.Reason, Killed: f.Verdict.Class() == report.Differs})
 	}
-	return out, nil
+	return out, errors.Join(undecided...)
+}
+
+func reasonOf(fs []report.Finding) string {
+	if len(fs) == 0 {
+		return ""
+	}
+	return fs[0].Reason
 }
 
 func (m Mutant) wrap(c broker.Conn) broker.Conn {

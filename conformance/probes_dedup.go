@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -158,19 +159,24 @@ func probeWindow(ctx context.Context, b *Bench) error {
 	if _, err := b.MustPublish(ctx, e.pub, ms...); err != nil {
 		return err
 	}
+	// An ID's age is at most what has passed since start, at least since stored.
+	stored := b.Now()
+	want := map[string]int{}
 	var knownTo, newFrom time.Duration = 0, -1
 	for i, age := range windowAges {
 		due := start.Add(time.Duration(age * float64(window)))
 		if err := b.Wait(ctx, due.Sub(b.Now())); err != nil {
 			return err
 		}
-		before := b.Now().Sub(start)
+		before := b.Now().Sub(stored)
 		r := b.Publish(ctx, e.pub, ms[i])[0]
+		want[ms[i].ID] = 1
 		after := b.Now().Sub(start)
 		switch r.Verdict {
 		case broker.Duplicate:
 			knownTo = max(knownTo, before)
 		case broker.Stored:
+			want[ms[i].ID] = 2
 			if newFrom < 0 {
 				newFrom = after
 			}
@@ -181,6 +187,13 @@ func probeWindow(ctx context.Context, b *Bench) error {
 			return fmt.Errorf("retry of %q: %s: %w", ms[i].ID, r.Verdict, r.Err)
 		}
 		b.Note("retried at an age of %s: %s", before.Round(time.Millisecond), r.Verdict)
+	}
+	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	if err != nil {
+		return err
+	}
+	if !maps.Equal(copies, want) {
+		return fmt.Errorf("the receipts tell of %v copies, and %v came", want, copies)
 	}
 	b.Note("window configured %s; resolution %s", window, window/5)
 	switch {

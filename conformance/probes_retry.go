@@ -31,6 +31,9 @@ func (b *Bench) lostAnswer(ctx context.Context, p broker.Publisher, m broker.Mes
 	if r.Verdict != broker.Unknown {
 		b.Note("the publish whose answer was lost ended as %s: the client's own retry had an answer before the caller gave up", r.Verdict)
 	}
+	if r.Verdict.OK() && !cut {
+		return fmt.Errorf("publish %q: nobody heard the answer, and the receipt says %s", m.ID, r.Verdict)
+	}
 	if r.Verdict == broker.Refused {
 		return fmt.Errorf("publish %q: the broker stored it, and the receipt says Refused: %w", m.ID, r.Err)
 	}

@@ -61,7 +61,7 @@ func probeSettleLostResponse(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	i, err := b.Inject(Fault{Op: OnSettle, Kind: LoseResponse, Times: 1})
+	i, err := b.Inject(Fault{Op: OnSettle, Kind: LoseResponse, Times: 1, Cut: b.Target.CutLostSettle})
 	if err != nil {
 		return err
 	}
@@ -150,6 +150,8 @@ func (b *Bench) stale(ctx context.Context, id boundary.Claim, unfenced bool) err
 	switch {
 	case came && stale.State == broker.LeaseLost:
 		b.Answer(id, boundary.Refused, "the late ack is LeaseLost (%v), and the message is its holder's still", stale.Err)
+	case came && stale.State == broker.Confirmed:
+		b.Answer(id, boundary.ClaimedDone, "the late ack is answered Confirmed and has no effect: the message came again when its holder gave it back")
 	case came:
 		b.Answer(id, boundary.Refused, "the late ack is answered %s and has no effect: the message came again when its holder gave it back", stale.State)
 	default:

@@ -55,7 +55,8 @@ type Options struct {
 	// Toolkit and Command are put into the report.
 	Toolkit, Command string
 
-	wrap func(broker.Conn) broker.Conn // a mutant's
+	wrap  func(broker.Conn) broker.Conn // a mutant's
+	nonce uint64                        // of this run: entities of an earlier one with the same seed may be left
 }
 
 // Run asks one target. It returns an error for bad options only: what goes
@@ -74,6 +75,7 @@ func RunAll(ctx context.Context, targets []Target, o Options) (*report.Report, e
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64()
 	}
+	o.nonce = rand.Uint64()
 	if o.Timeout == 0 {
 		o.Timeout = time.Minute
 	}
@@ -221,7 +223,7 @@ func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Optio
 	seed := fnv.New64a()
 	fmt.Fprintf(seed, "%d %s %s", o.Seed, t.Name, p.Name)
 	b.Rand = rand.New(rand.NewPCG(o.Seed, seed.Sum64()))
-	b.Entity = shared.entity(fmt.Sprintf("c%016x", seed.Sum64()))
+	b.Entity = shared.entity(fmt.Sprintf("c%016x", seed.Sum64()^o.nonce))
 	err := b.attempt(ctx, p, o.Timeout)
 	found, evidence := b.found()
 	var fs []report.Finding
@@ -258,7 +260,7 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 	defer cancel()
 	if p.Needs.own() || b.Instance.Advance != nil {
 		if b.Target.Private == nil {
-			b.unverifiable(p, "the target can't be restarted")
+			b.unverifiable("the target can't be restarted", p.Claims...)
 			return nil
 		}
 		own, err := b.Target.Private(ctx)
@@ -276,13 +278,13 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 	}
 	switch {
 	case p.Needs.has(NeedFault) && b.Instance.Inject == nil:
-		b.unverifiable(p, "the target has no fault points")
+		b.unverifiable("the target has no fault points", p.Claims...)
 		return nil
 	case p.Needs.has(NeedRestart) && b.Instance.Restart == nil:
-		b.unverifiable(p, "the target can't be restarted")
+		b.unverifiable("the target can't be restarted", p.Claims...)
 		return nil
 	case p.Needs.has(NeedKill) && b.Instance.Kill == nil:
-		b.unverifiable(p, "the target can't be killed")
+		b.unverifiable("the target can't be killed", p.Claims...)
 		return nil
 	}
 	start := time.Now()
@@ -301,7 +303,7 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 	}()
 	select {
 	case err := <-done:
-		return expand(ctx, err)
+		return b.concluded(ctx, err)
 	case <-ctx.Done():
 	}
 	// A probe heeds its context; one that is stuck in an adapter is abandoned.
@@ -309,10 +311,25 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 	defer grace.Stop()
 	select {
 	case err := <-done:
-		return expand(ctx, err)
+		return b.concluded(ctx, err)
 	case <-grace.C:
-		return fmt.Errorf("the probe is stuck, 10 s after: %w", context.Cause(ctx))
+		return b.concluded(ctx, fmt.Errorf("the probe is stuck, 10 s after: %w", context.Cause(ctx)))
 	}
+}
+
+// concluded is the error of a probe. One whose context ended has found nothing
+// out: what it took for the broker's silence may have been its own.
+func (b *Bench) concluded(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	b.mu.Lock()
+	clear(b.findings)
+	b.mu.Unlock()
+	if err == nil {
+		return context.Cause(ctx)
+	}
+	return expand(ctx, err)
 }
 
 // expand adds why the context ended, where that is why the probe failed.
@@ -323,8 +340,8 @@ func expand(ctx context.Context, err error) error {
 	return err
 }
 
-func (b *Bench) unverifiable(p Probe, why string) {
-	for _, id := range p.Claims {
+func (b *Bench) unverifiable(why string, ids ...boundary.Claim) {
+	for _, id := range ids {
 		b.NotVerifiable(id, "%s", why)
 	}
 }
@@ -333,6 +350,9 @@ func (b *Bench) unverifiable(p Probe, why string) {
 func (t *Target) judge(f *report.Finding, c Claim, found map[boundary.Claim]answer, err error) {
 	a, ok := found[c.ID]
 	f.Observed, f.Reason = string(a.observed), a.reason
+	if ok && err != nil {
+		f.Evidence.Notes = append(slices.Clone(f.Evidence.Notes), "after the answer: "+err.Error())
+	}
 	switch {
 	case !ok && err != nil, ok && err != nil && a.verdict != "":
 		f.Verdict, f.Reason = report.Failed, err.Error()
@@ -343,7 +363,7 @@ func (t *Target) judge(f *report.Finding, c Claim, found map[boundary.Claim]answ
 	case c.rank(a.observed) < 0:
 		f.Verdict, f.Reason = report.Failed, fmt.Sprintf("the probe answered %q, which is none of %q", a.observed, c.Answers)
 	case f.Declared == "":
-		f.Verdict, f.Reason = report.NotApplicable, fmt.Sprintf("the adapter declares no answer; observed: %s: %s", a.observed, a.reason)
+		f.Verdict, f.Reason = report.Failed, "the adapter declares no answer; "+a.reason
 	case c.rank(boundary.Answer(f.Declared)) < 0:
 		f.Verdict, f.Reason = report.Failed, fmt.Sprintf("the adapter declares %q, which is none of %q", f.Declared, c.Answers)
 	case f.Observed == f.Declared:

@@ -41,7 +41,7 @@ func TestJudge(t *testing.T) {
 		{boundary.Confirmed, saw(boundary.Sent), nil, report.Weaker},
 		{boundary.Sent, saw(boundary.Confirmed), nil, report.Stronger},
 		{boundary.Sent, saw(boundary.None), nil, report.Deviates},
-		{"", saw(boundary.Sent), nil, report.NotApplicable},
+		{"", saw(boundary.Sent), nil, report.Failed},
 		{boundary.Sent, saw("gibberish"), nil, report.Failed},
 		{"gibberish", saw(boundary.Sent), nil, report.Failed},
 		{boundary.Sent, nil, nil, report.Failed},

@@ -50,6 +50,9 @@ type Target struct {
 	// while its connection lives, as Kafka's do: then the connection is cut
 	// along with the answer.
 	CutLost bool
+	// CutLostSettle is the same for settles, where the adapter asks no second
+	// time by itself.
+	CutLostSettle bool
 	// Patience is how long a probe waits for a message before it says that
 	// there is none. Default 2 s.
 	Patience time.Duration

@@ -59,8 +59,8 @@ type workerEvent struct {
 }
 
 // runWorker receives one message when told "receive", applies its effect when
-// told "effect", and acks it when told "ack". It ends when its input does, so
-// that it never outlives the probe.
+// told "effect", and acks it when told "ack". It ends when its input does, which
+// is when the probe's process is gone (a stopped one, when it is continued).
 func runWorker(spec string) error {
 	var s workerSpec
 	if err := json.Unmarshal([]byte(spec), &s); err != nil {
@@ -128,6 +128,13 @@ type consumer interface {
 	kill()
 	freeze()
 	thaw()
+}
+
+// canCrash reports whether a consumer that is killed or frozen is really that:
+// a process, or one in a broker whose clock is moved, where nothing happens
+// beside what the probe does.
+func (b *Bench) canCrash() bool {
+	return b.Instance.Advance != nil || b.Instance.URL != "" && workersReady.Load() && b.wrap == nil
 }
 
 // consumer starts one: in a process of its own where the target can be reached

@@ -157,7 +157,7 @@ func hopOne() map[boundary.Claim]boundary.Entry {
 		},
 		boundary.EffectCrashAfterEffect: {
 			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-14", "KAF-F-52"},
-			Note: "Kafka's transactions cover Kafka alone. Commit the ID together with the effect, in a store of package dedup.",
+			Note: "Kafka's transactions cover Kafka alone. Commit the ID together with the effect, in a dedup store.",
 		},
 		boundary.EffectZombie: {
 			Declared: boundary.Twice, Sources: []string{"KAF-F-14"},

@@ -129,6 +129,8 @@ func (r *groupReceiver) poll(n int) {
 	if err != nil {
 		r.pollErr = err
 	}
+	// Before another poll can begin, whose own block this would lift.
+	r.cl.AllowRebalance()
 	r.polling = false
 	r.signal()
 	select {
@@ -136,7 +138,6 @@ func (r *groupReceiver) poll(n int) {
 	default:
 	}
 	r.mu.Unlock()
-	r.cl.AllowRebalance()
 }
 
 // note takes polled records into the queues. r.mu is held.
@@ -323,6 +324,9 @@ func (r *groupReceiver) Close(ctx context.Context) error {
 			r.conn.log.Warn("kafka: leaving the group", "subscription", r.name, "err", lerr)
 		}
 		r.cl.Close()
+		// Close leaves once more and polls once more; without this that poll
+		// blocks that leave for ever.
+		r.cl.AllowRebalance()
 	}()
 	select {
 	case <-left:

@@ -32,7 +32,7 @@ func Boundary() boundary.Boundary {
 		boundary.SettleFinal:               {Declared: boundary.Final, Note: "What was confirmed doesn't come back, nor after Kill."},
 		boundary.VendorSettleStale:         {Declared: boundary.Refused, Note: "The broker knows each delivery by a lease number."},
 
-		boundary.EffectCrashAfterEffect: {Declared: boundary.Twice, Note: "No broker closes hop 3: commit the ID together with the effect, in a store of package dedup."},
+		boundary.EffectCrashAfterEffect: {Declared: boundary.Twice, Note: "No broker closes hop 3: commit the ID together with the effect, in a dedup store."},
 		boundary.EffectZombie:           {Declared: boundary.Twice, Note: "The late ack is refused, but its effect was done: commit the ID together with the effect."},
 	}
 	return boundary.Boundary{Broker: "memory", Of: "the reference implementation in memory", Entries: entries}

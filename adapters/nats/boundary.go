@@ -97,7 +97,8 @@ func Boundary() boundary.Boundary {
 				Note: "Any delivery's ack settles the message, whoever holds it. Clients that don't go through this toolkit are not fenced.",
 			},
 			boundary.SettleFinal: {
-				Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"NATS-F-15", "NATS-F-17"},
+				Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"NATS-F-15", "NATS-F-17", "NATS-F-41"},
+				Note: "A confirmed ack is not yet on disk: a SIGKILL of a one-replica server right after it can bring the message back, so effects need a dedup store.",
 			},
 			boundary.EffectCrashAfterEffect: {
 				Declared: boundary.Twice, Sources: []string{"NATS-F-27", "NATS-F-39"},

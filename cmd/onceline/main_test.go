@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -166,13 +167,62 @@ func TestVerifyUnreachable(t *testing.T) {
 	}
 }
 
+// A folder that can't be written to is found before the run, not after it.
+func TestVerifyOut(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(file, "report")
+	stdout, stderr, code := onceline(t.Context(), "verify", "--broker", "memory", "--out", dir)
+	if code != report.ExitUsage || stdout != "" || !strings.Contains(stderr, "--out "+dir) || strings.Contains(stderr, "starting") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+}
+
+// The result is printed even if its files can't be written any more.
+func TestVerifyShowsFirst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	f := verifyFlags{out: file, json: true}
+	if err := f.show(&out, &errs, &report.Report{Schema: report.Schema, Seed: 7}); err == nil || !strings.Contains(out.String(), `"seed": 7`) {
+		t.Errorf("%v: %s", err, out.String())
+	}
+}
+
+func TestVerifyUndecidedMutants(t *testing.T) {
+	equal := report.Target{Name: "memory", Findings: []report.Finding{{Claim: "settle.answer", Verdict: report.Equal}}}
+	lives := []report.Mutant{{Name: "hides"}}
+	for _, c := range []struct {
+		name      string
+		mutants   []report.Mutant
+		undecided error
+		want      int
+	}{
+		{"all decided", nil, nil, report.ExitEqual},
+		{"one undecided", nil, errors.New("a probe failed"), report.ExitUnknown},
+		{"one lives, one undecided", lives, errors.New("a probe failed"), report.ExitDifference},
+	} {
+		r := &report.Report{Targets: []report.Target{equal}, Mutants: c.mutants}
+		if summarise(r, c.undecided); r.Summary.Exit != c.want {
+			t.Errorf("%s: exit %d, want %d", c.name, r.Summary.Exit, c.want)
+		}
+	}
+}
+
 func TestVerifyInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := t.TempDir()
-	_, _, code := onceline(ctx, "verify", "--broker", "memory", "--out", dir)
+	_, stderr, code := onceline(ctx, "verify", "--broker", "memory", "--out", dir)
 	if code != report.ExitUnknown {
 		t.Errorf("exit %d", code)
+	}
+	if strings.Count(stderr, "interrupted: cleaning up; interrupt again to stop at once\n") != 1 {
+		t.Errorf("the interrupt is told once: %q", stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "index.html")); err != nil {
 		t.Errorf("an interrupted run still writes what it has: %v", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -71,6 +72,23 @@ func (p *progress) phase(what string) {
 		return
 	}
 	fmt.Fprintf(p.w, "%5.1f s  %s\n", time.Since(p.start).Seconds(), what)
+}
+
+// watch says once that the run is being interrupted, when ctx ends. Nothing is
+// printed after the function that it returns has returned.
+func (p *progress) watch(ctx context.Context) (stop func()) {
+	told := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(told)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.line("interrupted: cleaning up; interrupt again to stop at once")
+	})
+	return func() {
+		if !unwatch() {
+			<-told
+		}
+	}
 }
 
 func (p *progress) end() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -75,6 +76,10 @@ func (f *verifyFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	// Found before the run: a run whose report can't be kept is minutes lost.
+	if err := writable(f.out); err != nil {
+		return err
+	}
 	// The faults are ours: that an adapter warns of them is of interest to those
 	// who look closely alone.
 	level := slog.LevelError
@@ -83,31 +88,70 @@ func (f *verifyFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})))
 	progress := newProgress(stderr, f.verbose, ts)
-	o := conformance.Options{Claims: f.claims, Seed: f.seed, Timeout: f.timeout, Parallel: f.parallel,
-		Toolkit: version(), Progress: progress.finding}
+	stop := progress.watch(ctx)
 	started := time.Now()
-	r, err := conformance.RunAll(ctx, ts, o)
+	r, undecided, err := f.measure(ctx, ts, progress)
+	stop()
+	progress.end()
 	if err != nil {
 		return err
 	}
-	if len(f.claims) == 0 && len(f.urls) == 0 && ctx.Err() == nil {
-		progress.phase("mutants")
-		o.Seed = r.Seed
-		// The mutants are of the reference adapter; the suite is what they test.
-		if r.Mutants, err = conformance.RunMutants(ctx, targets.Memory(), o); err != nil {
-			return runError{err}
-		}
-	}
-	progress.end()
 	r.Seconds = time.Since(started).Seconds()
 	r.Command = f.command(r.Seed)
 	r.Summary.Interrupted = ctx.Err() != nil
-	r.Summarise()
-	if err := f.show(stdout, stderr, r); err != nil {
+	summarise(r, undecided)
+	err = f.show(stdout, stderr, r)
+	if undecided != nil {
+		fmt.Fprintf(stderr, "onceline: mutants: %v\n", undecided)
+	}
+	if err != nil {
 		return runError{err}
 	}
 	if r.Summary.Exit != 0 {
 		return exitCode(r.Summary.Exit)
+	}
+	return nil
+}
+
+// measure runs the probes and, in a whole run, the mutants. undecided names those
+// of them whose probe failed to run; the report has the others.
+func (f *verifyFlags) measure(ctx context.Context, ts []conformance.Target, p *progress) (r *report.Report, undecided, err error) {
+	o := conformance.Options{Claims: f.claims, Seed: f.seed, Timeout: f.timeout, Parallel: f.parallel,
+		Toolkit: version(), Progress: p.finding}
+	if r, err = conformance.RunAll(ctx, ts, o); err != nil {
+		return nil, nil, err
+	}
+	if len(f.claims) > 0 || len(f.urls) > 0 || ctx.Err() != nil {
+		return r, nil, nil
+	}
+	p.phase("mutants")
+	o.Seed = r.Seed
+	// The mutants are of the reference adapter; the suite is what they test.
+	r.Mutants, undecided = conformance.RunMutants(ctx, targets.Memory(), o)
+	return r, undecided, nil
+}
+
+// summarise counts what was found. A mutant that is undecided makes a run that
+// looks fine unknown; a difference that was found stays one.
+func summarise(r *report.Report, undecided error) {
+	r.Summarise()
+	if undecided != nil && r.Summary.Exit != report.ExitDifference {
+		r.Summary.Exit = report.ExitUnknown
+	}
+}
+
+// writable makes the folder if need be and reports why nothing can be written
+// there.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("--out %s: %w", dir, err)
+	}
+	tmp, err := os.CreateTemp(dir, ".onceline-*")
+	if err != nil {
+		return fmt.Errorf("--out %s: %w", dir, err)
+	}
+	if err := errors.Join(tmp.Close(), os.Remove(tmp.Name())); err != nil {
+		return fmt.Errorf("--out %s: %w", dir, err)
 	}
 	return nil
 }
@@ -156,11 +200,21 @@ func quote(s string) string {
 	return s
 }
 
-// show writes the report's files and prints the matrix, or the JSON.
+// show prints the matrix, or the JSON, and writes the report's files: each of the
+// two even if the other fails, so that no run's result is lost.
 func (f *verifyFlags) show(stdout, stderr io.Writer, r *report.Report) error {
+	printed := f.print(stdout, r)
 	if err := report.WriteAll(f.out, r); err != nil {
-		return fmt.Errorf("write the report: %w", err)
+		return errors.Join(printed, fmt.Errorf("write the report: %w", err))
 	}
+	if printed != nil || f.json {
+		return printed
+	}
+	_, err := fmt.Fprintf(stderr, "%.1f s, seed %d; the report is in %s/index.html\n", r.Seconds, r.Seed, f.out)
+	return err
+}
+
+func (f *verifyFlags) print(stdout io.Writer, r *report.Report) error {
 	if f.json {
 		return report.WriteJSON(stdout, r)
 	}
@@ -169,11 +223,7 @@ func (f *verifyFlags) show(stdout, stderr io.Writer, r *report.Report) error {
 	if width == 0 {
 		width = 132
 	}
-	if err := report.Matrix(stdout, r, report.MatrixOptions{Color: color, Width: width}); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(stderr, "%.1f s, seed %d; the report is in %s/index.html\n", r.Seconds, r.Seed, f.out)
-	return err
+	return report.Matrix(stdout, r, report.MatrixOptions{Color: color, Width: width})
 }
 
 func claimIDs() []string {

@@ -43,7 +43,7 @@ func kafkaGroupTarget(name string) conformance.Target {
 
 func kafkaShareTarget(name string) conformance.Target {
 	return conformance.Target{Name: name, Broker: "kafka", Boundary: kafka.ShareBoundary(),
-		Lease: 30 * time.Second, CutLost: true, Patience: 2 * time.Second}
+		Lease: 30 * time.Second, CutLost: true, CutLostSettle: true, Patience: 2 * time.Second}
 }
 
 func kafkaModel(t *conformance.Target, params string) {

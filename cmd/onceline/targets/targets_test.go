@@ -3,6 +3,7 @@ package targets_test
 import (
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -110,6 +111,7 @@ func TestSelect(t *testing.T) {
 func TestByURL(t *testing.T) {
 	for raw, want := range map[string]string{
 		"nats://127.0.0.1:4222":                       "nats-url",
+		"nats+tls://user:secret@broker:4222":          "nats-url",
 		"kafka://127.0.0.1:9092,127.0.0.1:9093":       "kafka-group-url",
 		"kafka://user:secret@broker:9092/?mode=share": "kafka-share-url",
 	} {
@@ -118,8 +120,13 @@ func TestByURL(t *testing.T) {
 			t.Errorf("%s: %q, %v", raw, got.Name, err)
 		}
 	}
-	for _, raw := range []string{"", "nats", "http://secret@x", "mem://x"} {
-		if _, err := targets.ByURL(raw); !errors.Is(err, broker.ErrInvalid) {
+	for _, raw := range []string{"", "nats", "http://secret@x", "mem://x", "tls://x"} {
+		_, err := targets.ByURL(raw)
+		if !errors.Is(err, broker.ErrInvalid) {
+			t.Errorf("%q: %v", raw, err)
+			continue
+		}
+		if s := err.Error(); !strings.HasSuffix(s, "there are: kafka, nats, nats+tls") || strings.Contains(s, "secret") {
 			t.Errorf("%q: %v", raw, err)
 		}
 	}

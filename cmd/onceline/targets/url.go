@@ -17,20 +17,23 @@ import (
 // declares. Probes that need faults or restarts are not verifiable on it.
 func ByURL(raw string) (conformance.Target, error) {
 	scheme, _, ok := strings.Cut(raw, "://")
-	if !ok || !slices.Contains(broker.Schemes(), scheme) {
+	// What mem names lives in one process, so it is no broker that runs elsewhere.
+	schemes := slices.DeleteFunc(broker.Schemes(), func(s string) bool { return s == "mem" })
+	if !ok || !slices.Contains(schemes, scheme) {
 		return conformance.Target{}, fmt.Errorf("target: %w: not a URL of a known scheme; there are: %s",
-			broker.ErrInvalid, strings.Join(broker.Schemes(), ", "))
+			broker.ErrInvalid, strings.Join(schemes, ", "))
 	}
+	isNATS := scheme == "nats" || scheme == "nats+tls"
 	var t conformance.Target
 	switch mode := parameter(raw, "mode"); {
-	case scheme == "nats":
+	case isNATS:
 		t = natsTarget("nats-url")
 	case scheme == "kafka" && mode == "share":
 		t = kafkaShareTarget("kafka-share-url")
 	case scheme == "kafka":
 		t = kafkaGroupTarget("kafka-group-url")
 	default:
-		return t, fmt.Errorf("target: %w: scheme %q names nothing outside of this process", broker.ErrInvalid, scheme)
+		return t, fmt.Errorf("target: %w: scheme %q has no target", broker.ErrInvalid, scheme)
 	}
 	t.Kind, t.Real = report.KindLocal, true
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
@@ -43,7 +46,7 @@ func ByURL(raw string) (conformance.Target, error) {
 		}
 		i := &conformance.Instance{URL: raw,
 			Open: func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, raw) }}
-		if scheme == "nats" {
+		if isNATS {
 			i = natsInstance(i)
 		}
 		return i, nil
