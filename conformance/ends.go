@@ -99,3 +99,21 @@ func (b *Bench) sender(ctx context.Context) (broker.Publisher, error) {
 	}
 	return b.Publisher(ctx, c)
 }
+
+// witness shows that r is at work, by a message that it gets: without it, that
+// another message never came may be the silence of a broker that is gone.
+func (b *Bench) witness(ctx context.Context, p broker.Publisher, r broker.Receiver) error {
+	m := b.Message()
+	if _, err := b.MustPublish(ctx, p, m); err != nil {
+		return fmt.Errorf("nothing came, and the witness can't be sent: %w", err)
+	}
+	for {
+		d, err := b.MustReceive(ctx, r)
+		if err != nil {
+			return fmt.Errorf("nothing came, nor does the witness: %w", err)
+		}
+		if err := b.MustAck(ctx, r, &d); err != nil || d.ID == m.ID {
+			return err
+		}
+	}
+}

@@ -44,6 +44,11 @@ func probeExpiry(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
+	if !came {
+		if err := b.witness(ctx, e.pub, other); err != nil {
+			return err
+		}
+	}
 	switch {
 	case !came:
 		b.Answer(boundary.DeliverRedeliverExpiry, boundary.Never, "not delivered again in %s, with a lease of %s", after, lease)
@@ -172,6 +177,11 @@ func probeCrash(ctx context.Context, b *Bench) error {
 	after, came, err := b.comesAgain(ctx, other, m.ID, held, bound)
 	if err != nil {
 		return err
+	}
+	if !came {
+		if err := b.witness(ctx, e, other); err != nil {
+			return err
+		}
 	}
 	switch lease, session := b.Target.Lease, b.Target.Session; {
 	case !came:

@@ -147,6 +147,11 @@ func (b *Bench) stale(ctx context.Context, id boundary.Claim, unfenced bool) err
 		return err
 	}
 	came := len(again) > 0 && again[0].ID == m.ID
+	if !came {
+		if err := b.witness(ctx, pub, holder); err != nil {
+			return err
+		}
+	}
 	switch {
 	case came && stale.State == broker.LeaseLost:
 		b.Answer(id, boundary.Refused, "the late ack is LeaseLost (%v), and the message is its holder's still", stale.Err)
