@@ -210,3 +210,24 @@ func TestCases(t *testing.T) {
 		}
 	}
 }
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+
+// TestLinks: what the pages link to is there.
+func TestLinks(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), l[1])); err != nil {
+				t.Errorf("%s links to %s: %v", page, l[1], err)
+			}
+		}
+	}
+}
