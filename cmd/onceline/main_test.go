@@ -156,13 +156,13 @@ func TestVerifyJSON(t *testing.T) {
 }
 
 func TestVerifyUnreachable(t *testing.T) {
-	// Port 9 of this machine: nobody listens.
-	stdout, _, code := onceline(t.Context(), "verify", "--target", "nats://127.0.0.1:9", "--claim", "settle.answer", "--json", "--out", t.TempDir())
+	// Port 9 of this machine: nobody listens. The hosts are one target's.
+	stdout, _, code := onceline(t.Context(), "verify", "--target", "nats://127.0.0.1:9,127.0.0.1:9", "--claim", "settle.answer", "--json", "--out", t.TempDir())
 	r, err := report.ReadJSON(strings.NewReader(stdout))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code != report.ExitUnknown || r.Targets[0].Error == "" {
+	if code != report.ExitUnknown || len(r.Targets) != 1 || r.Targets[0].Error == "" {
 		t.Errorf("exit %d: %+v", code, r.Targets[0])
 	}
 }

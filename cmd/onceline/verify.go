@@ -52,7 +52,7 @@ could not be reached, a probe that failed to run, or an interrupted run.`,
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.brokers, "broker", nil, "only these targets or brokers, as globs (default all embedded ones)")
 	flags.StringSliceVar(&f.claims, "claim", nil, "only these claims, as globs: 'publish.*' (default all)")
-	flags.StringSliceVar(&f.urls, "target", nil, "a broker that runs elsewhere, by URL, instead of the embedded ones; probes create and delete entities on it")
+	flags.StringArrayVar(&f.urls, "target", nil, "a broker that runs elsewhere, by URL with its hosts separated by commas, instead of the embedded ones; probes create and delete entities on it")
 	flags.StringVar(&f.out, "out", "onceline-report", "folder for index.html, report.json, report.md and junit.xml")
 	flags.BoolVar(&f.json, "json", false, "print report.json instead of the matrix")
 	flags.Uint64Var(&f.seed, "seed", 0, "repeat the random choices of an earlier run (default a new seed, printed)")
