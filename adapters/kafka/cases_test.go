@@ -163,7 +163,9 @@ func TestCaseConnectionsDieUnderLoad(t *testing.T) {
 			if err := conn.Ensure(ctxOf(t, 5*time.Second), broker.Entity{Topic: "t", Subscription: "t/g"}); err != nil {
 				t.Fatal(err)
 			}
-			p := openPublisher(t, conn, "t")
+			// A publish can be Unknown here, and a copy does no harm.
+			p := broker.Retry(openPublisher(t, conn, "t"), broker.RetryPolicy{AllowCopies: true,
+				Backoff: broker.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}})
 			r := openReceiver(t, conn, "t/g")
 			const rounds, each = 50, 5
 			stop, cut := make(chan struct{}), make(chan struct{}, 1)
