@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/onceline/onceline/localstack/fault"
 )
 
 // backend is a broker as an emulator runs it: in this process or in a child.
@@ -35,7 +37,7 @@ type emulator struct {
 	name     string
 	real     bool
 	versions map[string]string
-	faults   faults
+	faults   fault.Set
 	checkAPI func(api string) error
 	proxies  []*proxy
 	backend  backend
@@ -114,7 +116,7 @@ func (e *emulator) Inject(f Fault) *Injection {
 	if f.API != "" {
 		err = e.checkAPI(f.API)
 	}
-	return e.faults.inject(f, err)
+	return e.faults.Inject(f, err)
 }
 
 // Freeze stops all bytes in both directions on all connections.

@@ -1,338 +1,63 @@
 package localstack
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
-	"time"
+
+	"github.com/onceline/onceline/localstack/fault"
 )
-
-// Op is a class of protocol operations that a [Fault] strikes. The classes are
-// the same on every broker; which requests fall in each is fixed here.
-//
-//	        NATS JetStream                          Kafka
-//	Publish PUB/HPUB with a reply, outside of       Produce
-//	        $JS., $SYS. and _INBOX.
-//	Receive $JS.API.CONSUMER.MSG.NEXT.…             Fetch, ShareFetch
-//	Settle  $JS.ACK.…                               OffsetCommit, TxnOffsetCommit, ShareAcknowledge,
-//	                                                and a ShareFetch that carries acknowledgements
-//	Admin   any other $JS.API.…                     everything else but the upkeep of a connection
-//	                                                or membership (ApiVersions, SASL, heartbeats)
-//
-// A ShareFetch that carries acknowledgements is both Receive and Settle.
-// The upkeep requests of Kafka can be struck only by [Fault.API].
-type Op uint8
-
-// The classes of operations. Any, the zero value, is all of the others.
-const (
-	Any Op = iota
-	Publish
-	Receive
-	Settle
-	Admin
-)
-
-// String returns the name of the class in lower case.
-func (o Op) String() string {
-	switch o {
-	case Any:
-		return "any"
-	case Publish:
-		return "publish"
-	case Receive:
-		return "receive"
-	case Settle:
-		return "settle"
-	case Admin:
-		return "admin"
-	}
-	return fmt.Sprintf("op(%d)", uint8(o))
-}
-
-// Kind says what a [Fault] does to the request that it strikes. The zero value
-// is not a kind, so that a forgotten one is noticed.
-type Kind uint8
-
-const (
-	// LoseRequest drops the request: the broker never sees it and the client
-	// gets no answer.
-	LoseRequest Kind = iota + 1
-
-	// LoseResponse lets the broker apply the request and drops its response.
-	// Requests that ask for no response (a NATS ack without reply, a Kafka
-	// produce with acks=0) are not struck.
-	//
-	// For [Receive] it drops what the broker hands out: on NATS each delivered
-	// message is one hit, whichever pull asked for it and whenever; on Kafka each
-	// Fetch or ShareFetch response that carries records is one hit. Answers
-	// without a message pass and do not count.
-	LoseResponse
-
-	// Delay holds the request back for [Fault.Delay], then sends it on. On NATS
-	// only the request itself waits, later requests of the connection overtake
-	// it. On Kafka, whose brokers answer a connection in order, everything behind
-	// it on the same connection waits too.
-	Delay
-
-	// Cut closes the connection instead of passing the request on.
-	Cut
-
-	// Error answers the request with [Fault.Code] instead of passing it on.
-	Error
-)
-
-// String returns the name of the kind in words.
-func (k Kind) String() string {
-	switch k {
-	case LoseRequest:
-		return "lose request"
-	case LoseResponse:
-		return "lose response"
-	case Delay:
-		return "delay"
-	case Cut:
-		return "cut"
-	case Error:
-		return "error"
-	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
-}
 
 // Fault describes what shall happen to which requests. Give it to
 // [Emulator.Inject].
-type Fault struct {
-	Op   Op
-	Kind Kind
+type Fault = fault.Fault
 
-	// Match narrows the fault to requests that concern one entity; "" strikes
-	// all. On NATS it is a substring of the request's subject: the stream subject
-	// of a publish, or stream and consumer in the subjects of the JetStream API
-	// and of acks. On Kafka it equals a topic, a group or a transactional ID that
-	// the request names; a ShareFetch names its group and the topics of its share
-	// session, a Fetch only topics.
-	Match string
+// Injection is an armed [Fault].
+type Injection = fault.Injection
 
-	// API narrows the fault to one Kafka API by its name in the protocol
-	// ("EndTxn", "JoinGroup"); with it and Op Any also the upkeep requests can be
-	// struck. NATS has none: Match does it there, as the API is in the subject.
-	API string
+// Op is a class of protocol operations. Which requests fall in each:
+//
+//	            Publish           Receive             Settle               Admin
+//	NATS        PUB/HPUB with a   $JS.API.CONSUMER.   $JS.ACK.…            any other $JS.API.…
+//	            reply, outside    MSG.NEXT.…
+//	            of $JS., $SYS.
+//	            and _INBOX.
+//	Kafka       Produce           Fetch, ShareFetch   OffsetCommit,        the rest but
+//	                                                  TxnOffsetCommit,     ApiVersions, SASL,
+//	                                                  ShareAcknowledge     heartbeats
+//	SQS         SendMessage,      ReceiveMessage      DeleteMessage,       the rest
+//	            …Batch                                ChangeMessage-
+//	                                                  Visibility, …Batch
+//	Pub/Sub     Publish           Pull,               Acknowledge,         the rest
+//	                              StreamingPull       ModifyAckDeadline
+//	Service Bus transfers of a    transfers to a      dispositions, and    $cbs, the rest of
+//	            sender            receiver            their operations     $management, Atom
+//	                                                  of $management
+//	RabbitMQ    basic.publish     basic.deliver,      basic.ack, .nack,    declare, bind,
+//	                              basic.get-ok        .reject              delete, purge
+//	  streams   Publish           Deliver             StoreOffset,         the rest
+//	                                                  QueryOffset
+//
+// A ShareFetch of Kafka that carries acknowledgements is both Receive and Settle.
+type Op = fault.Op
 
-	// Delay is how long a request is held back. Kind [Delay] needs it, and no
-	// other kind uses it.
-	Delay time.Duration
+// The classes of operations. Any is all of the others.
+const (
+	Any     = fault.Any
+	Publish = fault.Publish
+	Receive = fault.Receive
+	Settle  = fault.Settle
+	Admin   = fault.Admin
+)
 
-	// Code is the error of kind [Error]. On NATS it is a JetStream error code
-	// (10077) for Publish and Admin, and a status (409, 503) for Receive and
-	// Settle; 0 means 10008, temporarily unavailable, or 503. On Kafka it is a
-	// protocol error code; 0 means -1, UNKNOWN_SERVER_ERROR. An answer that has
-	// codes per partition, topic or group carries it in each of them.
-	Code int
+// Kind says what a [Fault] does to the request that it strikes.
+type Kind = fault.Kind
 
-	// Times bounds the hits; 0 means until [Injection.Remove].
-	Times int
+// The kinds of faults, as package fault describes them.
+const (
+	LoseRequest  = fault.LoseRequest
+	LoseResponse = fault.LoseResponse
+	Delay        = fault.Delay
+	Cut          = fault.Cut
+	Error        = fault.Error
+)
 
-	// Cut closes the connection as well, after the fault has been carried out:
-	// after the request was dropped, the response was seen, the delayed request
-	// was sent, or the error was answered.
-	Cut bool
-}
-
-// Validate returns an error that says what is wrong with the fault, or nil.
-func (f Fault) Validate() error {
-	switch {
-	case f.Op > Admin:
-		return fmt.Errorf("localstack: fault: unknown operation %s", f.Op)
-	case f.Kind < LoseRequest || f.Kind > Error:
-		return fmt.Errorf("localstack: fault on %s: unknown kind %s", f.Op, f.Kind)
-	case f.Kind == Delay && f.Delay <= 0:
-		return fmt.Errorf("localstack: fault on %s: delay is %v, must be positive", f.Op, f.Delay)
-	case f.Kind != Delay && f.Delay != 0:
-		return fmt.Errorf("localstack: fault on %s: a delay with kind %s", f.Op, f.Kind)
-	case f.Kind != Error && f.Code != 0:
-		return fmt.Errorf("localstack: fault on %s: a code with kind %s", f.Op, f.Kind)
-	case f.Times < 0:
-		return fmt.Errorf("localstack: fault on %s: times is %d, must not be negative", f.Op, f.Times)
-	}
-	return nil
-}
-
-// Injection is an armed [Fault]. Its methods are safe for concurrent use.
-type Injection struct {
-	fault Fault
-	set   *faults
-	err   error
-
-	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced when a counter moves
-	hits     int
-	applied  int
-	rejected int
-	removed  bool
-}
-
-// Fault returns the fault as it was injected.
-func (i *Injection) Fault() Fault { return i.fault }
-
-// Err returns why the fault was not armed: it is invalid, or the emulator does
-// not know what it asks for. Such an injection never hits, and waiting for it
-// returns the same error at once.
-func (i *Injection) Err() error { return i.err }
-
-// Hits returns the number of requests struck so far.
-func (i *Injection) Hits() int { i.mu.Lock(); defer i.mu.Unlock(); return i.hits }
-
-// Applied returns how many struck requests the broker is known to have applied.
-// For [LoseResponse] a request counts after the broker's response to it was seen,
-// was no error, and was dropped. For [Delay] it counts when it was sent to the
-// broker at last. For the other kinds it stays 0.
-func (i *Injection) Applied() int { i.mu.Lock(); defer i.mu.Unlock(); return i.applied }
-
-// Rejected returns how many responses were dropped by [LoseResponse] in which
-// the broker refused the request. It is 0 for the other kinds.
-func (i *Injection) Rejected() int { i.mu.Lock(); defer i.mu.Unlock(); return i.rejected }
-
-// WaitHit blocks until the fault has struck at least once. It returns the
-// context's cause if that comes first, and [Injection.Err] if there is one.
-func (i *Injection) WaitHit(ctx context.Context) error {
-	return i.wait(ctx, "a hit", func() bool { return i.hits > 0 })
-}
-
-// WaitApplied blocks until [Injection.Applied] is at least 1: for [LoseResponse],
-// until the broker has applied a request and its response is gone. It returns the
-// context's cause if that comes first, and [Injection.Err] if there is one.
-func (i *Injection) WaitApplied(ctx context.Context) error {
-	return i.wait(ctx, "an applied request", func() bool { return i.applied > 0 })
-}
-
-func (i *Injection) wait(ctx context.Context, what string, done func() bool) error {
-	for {
-		i.mu.Lock()
-		ok, changed := done(), i.changed
-		i.mu.Unlock()
-		if ok || i.err != nil {
-			return i.err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("localstack: fault %s on %s: waiting for %s: %w", i.fault.Kind, i.fault.Op, what, context.Cause(ctx))
-		}
-	}
-}
-
-// Remove disarms the fault: no request is struck after it returns. What was
-// struck before stays so: its response is still dropped, its delay still runs.
-// It may be called more than once.
-func (i *Injection) Remove() {
-	i.mu.Lock()
-	i.removed = true
-	i.mu.Unlock()
-	if i.set != nil {
-		i.set.drop(i)
-	}
-}
-
-// take claims one hit. It is false when the fault is used up or removed.
-func (i *Injection) take() bool {
-	i.mu.Lock()
-	if i.removed || i.fault.Times > 0 && i.hits >= i.fault.Times {
-		i.mu.Unlock()
-		return false
-	}
-	i.hits++
-	last := i.hits == i.fault.Times
-	i.signal()
-	i.mu.Unlock()
-	if last {
-		i.set.drop(i)
-	}
-	return true
-}
-
-// answered records the broker's response to a struck request, or for Delay that
-// the request has gone on.
-func (i *Injection) answered(ok bool) {
-	i.mu.Lock()
-	if ok {
-		i.applied++
-	} else {
-		i.rejected++
-	}
-	i.signal()
-	i.mu.Unlock()
-}
-
-func (i *Injection) signal() {
-	close(i.changed)
-	i.changed = make(chan struct{})
-}
-
-// faults is the set of armed faults of one emulator. Reading it costs one atomic
-// load, for it is read for every frame.
-type faults struct {
-	list atomic.Pointer[[]*Injection]
-	mu   sync.Mutex // serialises writers
-}
-
-var errNoAPI = errors.New("localstack: fault: API is for Kafka alone, use Match")
-
-func (s *faults) inject(f Fault, err error) *Injection {
-	i := &Injection{fault: f, set: s, changed: make(chan struct{}), err: f.Validate()}
-	if i.err == nil {
-		i.err = err
-	}
-	if i.err != nil {
-		return i
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var next []*Injection
-	if old := s.list.Load(); old != nil {
-		next = append(next, *old...)
-	}
-	next = append(next, i)
-	s.list.Store(&next)
-	return i
-}
-
-func (s *faults) drop(i *Injection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.list.Load()
-	if old == nil {
-		return
-	}
-	var next []*Injection
-	for _, o := range *old {
-		if o != i {
-			next = append(next, o)
-		}
-	}
-	if next == nil {
-		s.list.Store(nil)
-		return
-	}
-	s.list.Store(&next)
-}
-
-// armed returns the faults to try, in the order of their injection; nil when
-// there are none.
-func (s *faults) armed() []*Injection {
-	if l := s.list.Load(); l != nil {
-		return *l
-	}
-	return nil
-}
-
-// opSet is a set of operations, as one request can be more than one.
-type opSet uint8
-
-func (o Op) set() opSet { return 1 << o }
-
-// covers says whether a fault on o concerns a request of the classes in s.
-// A request of no class is concerned by none.
-func (o Op) covers(s opSet) bool {
-	return o == Any && s != 0 || s&o.set() != 0
-}
+var errNoAPI = errors.New("localstack: fault: NATS has no API names, use Match")

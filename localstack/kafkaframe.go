@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"reflect"
 
+	"github.com/onceline/onceline/localstack/fault"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -163,23 +164,23 @@ func skipTags(b []byte) []byte {
 }
 
 // ops returns the classes of a request.
-func (r *kafkaRequest) ops() opSet {
+func (r *kafkaRequest) ops() fault.Ops {
 	switch r.key {
 	case keyProduce:
-		return Publish.set()
+		return Publish.Ops()
 	case keyFetch:
-		return Receive.set()
+		return Receive.Ops()
 	case keyShareFetch:
 		if req, ok := r.decode().(*kmsg.ShareFetchRequest); ok && carriesAcks(req) {
-			return Receive.set() | Settle.set()
+			return Receive.Ops() | Settle.Ops()
 		}
-		return Receive.set()
+		return Receive.Ops()
 	case keyOffsetCommit, keyTxnOffsetCommit, keyShareAcknowledge:
-		return Settle.set()
+		return Settle.Ops()
 	case keyAPIVersions, keySASLHandshake, keySASLAuthenticate, keyHeartbeat, keyConsumerBeat, keyShareBeat:
 		return 0
 	}
-	return Admin.set()
+	return Admin.Ops()
 }
 
 func carriesAcks(req *kmsg.ShareFetchRequest) bool {

@@ -7,12 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceline/onceline/localstack/fault"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // kafkaFront is what the links of all brokers of one cluster share.
 type kafkaFront struct {
-	faults  *faults
+	faults  *fault.Set
 	brokers func() []string // host:port of each node ID, as advertised
 	topics  sync.Map        // [16]byte → string, learned from responses
 	groups  *groupConfigs
@@ -77,11 +78,11 @@ func (k *kafkaLink) request(b []byte) (int, fate) {
 	}
 	open := kafkaOpen{key: r.key, version: r.version, corr: r.corr}
 	k.note(&open, &r)
-	for _, i := range k.faults.armed() {
-		if !k.concerns(i, &r, open.group) || !i.take() {
+	for _, i := range k.faults.Armed() {
+		if !k.concerns(i, &r, open.group) || !i.Take() {
 			continue
 		}
-		switch i.fault.Kind {
+		switch i.Fault().Kind {
 		case LoseResponse:
 			open.lost = i
 			k.sent(open)
@@ -94,7 +95,7 @@ func (k *kafkaLink) request(b []byte) (int, fate) {
 		case Cut:
 			return size, dropAndCut
 		}
-		return size, i.afterDrop()
+		return size, afterDrop(i)
 	}
 	if r.answered() {
 		k.sent(open)
@@ -110,17 +111,17 @@ func (k *kafkaLink) sent(o kafkaOpen) {
 
 // concerns says whether a fault strikes a request when it is sent.
 func (k *kafkaLink) concerns(i *Injection, r *kafkaRequest, group string) bool {
-	f := &i.fault
+	f := i.Fault()
 	if f.API != "" && f.API != kmsg.NameForKey(r.key) {
 		return false
 	}
 	ops := r.ops()
-	if !f.Op.covers(ops) && (f.API == "" || f.Op != Any) {
+	if !f.Op.Covers(ops) && (f.API == "" || f.Op != Any) {
 		return false
 	}
 	if f.Kind == LoseResponse {
 		// Records handed out are struck when the response shows that there are any.
-		if ops == Receive.set() || f.Op == Receive || !r.answered() {
+		if ops == Receive.Ops() || f.Op == Receive || !r.answered() {
 			return false
 		}
 	}
@@ -176,7 +177,7 @@ func (k *kafkaLink) remember(r *kafkaRequest) string {
 func (k *kafkaLink) release(r *kafkaRequest, frame []byte) fate {
 	i := k.held
 	k.held = nil
-	t := time.NewTimer(i.fault.Delay)
+	t := time.NewTimer(i.Fault().Delay)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -188,9 +189,9 @@ func (k *kafkaLink) release(r *kafkaRequest, frame []byte) fate {
 		k.note(&open, r)
 		k.sent(open)
 	}
-	i.answered(true) // before the response can arrive
+	i.Answered(true) // before the response can arrive
 	k.toServer.write(frame)
-	return i.afterDrop()
+	return afterDrop(i)
 }
 
 // refuse answers a request with an error, behind the responses that are due
@@ -200,7 +201,7 @@ func (k *kafkaLink) refuse(i *Injection, r *kafkaRequest) {
 	if req == nil || !r.answered() {
 		return
 	}
-	answer := kafkaError(req, r.corr, i.fault.Code, k.brokers())
+	answer := kafkaError(req, r.corr, i.Fault().Code, k.brokers())
 	k.answering.Lock()
 	defer k.answering.Unlock()
 	k.mu.Lock()
@@ -253,17 +254,17 @@ func (k *kafkaLink) take(corr int32) kafkaOpen {
 func (k *kafkaLink) decide(frame []byte, o kafkaOpen) fate {
 	if i := o.lost; i != nil {
 		resp := decodeKafkaResponse(frame, o.key, o.version)
-		i.answered(resp == nil || !refused(resp))
-		return i.afterDrop()
+		i.Answered(resp == nil || !refused(resp))
+		return afterDrop(i)
 	}
-	armed := k.faults.armed()
+	armed := k.faults.Armed()
 	if armed == nil || o.key != keyFetch && o.key != keyShareFetch {
 		return forward
 	}
 	var resp kmsg.Response
 	for _, i := range armed {
-		f := &i.fault
-		if f.Kind != LoseResponse || !f.Op.covers(Receive.set()) || f.API != "" && f.API != kmsg.NameForKey(o.key) {
+		f := i.Fault()
+		if f.Kind != LoseResponse || !f.Op.Covers(Receive.Ops()) || f.API != "" && f.API != kmsg.NameForKey(o.key) {
 			continue
 		}
 		if resp == nil {
@@ -271,9 +272,9 @@ func (k *kafkaLink) decide(frame []byte, o kafkaOpen) fate {
 				return forward
 			}
 		}
-		if (f.Match == "" || names(resp, f.Match, k.topic) || o.group != "" && o.group == f.Match) && i.take() {
-			i.answered(true)
-			return i.afterDrop()
+		if (f.Match == "" || names(resp, f.Match, k.topic) || o.group != "" && o.group == f.Match) && i.Take() {
+			i.Answered(true)
+			return afterDrop(i)
 		}
 	}
 	return forward

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/onceline/onceline/localstack/fault"
 )
 
 // natsLink is a joined pair of connections that speak the NATS client protocol.
@@ -17,7 +18,7 @@ import (
 // it is; only where a fault strikes is the chunk divided.
 type natsLink struct {
 	*link
-	faults             *faults
+	faults             *fault.Set
 	toServer, toClient door
 
 	subs map[string]string // sid → pattern; owned by the direction of the requests
@@ -27,7 +28,7 @@ type natsLink struct {
 	lost    map[string]*Injection // reply subject → whose response is to be dropped
 }
 
-func serveNATS(l *link, f *faults) {
+func serveNATS(l *link, f *fault.Set) {
 	n := &natsLink{
 		link: l, faults: f, subs: map[string]string{}, lost: map[string]*Injection{},
 		toServer: door{link: l, conn: l.server},
@@ -61,19 +62,19 @@ var (
 )
 
 // natsOp returns the class of a PUB or HPUB, 0 if it is none of JetStream's.
-func natsOp(f *natsFrame) opSet {
+func natsOp(f *natsFrame) fault.Ops {
 	switch {
 	case bytes.HasPrefix(f.subject, ackPrefix):
-		return Settle.set()
+		return Settle.Ops()
 	case bytes.HasPrefix(f.subject, pullPrefix):
-		return Receive.set()
+		return Receive.Ops()
 	case bytes.HasPrefix(f.subject, apiPrefix):
-		return Admin.set()
+		return Admin.Ops()
 	case len(f.reply) == 0, bytes.HasPrefix(f.subject, jsPrefix),
 		bytes.HasPrefix(f.subject, sysPrefix), bytes.HasPrefix(f.subject, inboxPrefix):
 		return 0
 	}
-	return Publish.set()
+	return Publish.Ops()
 }
 
 // request decides on a frame of the client. raw is the whole frame.
@@ -91,22 +92,22 @@ func (n *natsLink) request(f *natsFrame, raw []byte) fate {
 	default:
 		return forward
 	}
-	armed := n.faults.armed()
+	armed := n.faults.Armed()
 	if armed == nil {
 		return forward
 	}
 	op := natsOp(f)
 	for _, i := range armed {
-		if !i.fault.Op.covers(op) || !matchNATS(i, f.subject) {
+		if !i.Fault().Op.Covers(op) || !matchNATS(i, f.subject) {
 			continue
 		}
-		if i.fault.Kind == LoseResponse {
+		if i.Fault().Kind == LoseResponse {
 			// A lost delivery is struck when the server sends it.
-			if op == Receive.set() || len(f.reply) == 0 {
+			if op == Receive.Ops() || len(f.reply) == 0 {
 				continue
 			}
 		}
-		if i.take() {
+		if i.Take() {
 			return n.strike(i, op, f, raw)
 		}
 	}
@@ -114,16 +115,16 @@ func (n *natsLink) request(f *natsFrame, raw []byte) fate {
 }
 
 func matchNATS(i *Injection, subject []byte) bool {
-	return i.fault.Match == "" || bytes.Contains(subject, []byte(i.fault.Match))
+	return i.Fault().Match == "" || bytes.Contains(subject, []byte(i.Fault().Match))
 }
 
 // strike carries out a fault on a request.
-func (n *natsLink) strike(i *Injection, op opSet, f *natsFrame, raw []byte) fate {
+func (n *natsLink) strike(i *Injection, op fault.Ops, f *natsFrame, raw []byte) fate {
 	after := drop
-	if i.fault.Cut {
+	if i.Fault().Cut {
 		after = dropAndCut
 	}
-	switch i.fault.Kind {
+	switch i.Fault().Kind {
 	case LoseResponse:
 		n.mu.Lock()
 		n.lost[string(f.reply)] = i
@@ -137,7 +138,7 @@ func (n *natsLink) strike(i *Injection, op opSet, f *natsFrame, raw []byte) fate
 		return dropAndCut
 	case Error:
 		if sid, ok := n.sidOf(f.reply); ok {
-			n.toClient.write(natsError(sid, op, f, i.fault.Code))
+			n.toClient.write(natsError(sid, op, f, i.Fault().Code))
 		}
 	}
 	return after
@@ -146,16 +147,16 @@ func (n *natsLink) strike(i *Injection, op opSet, f *natsFrame, raw []byte) fate
 // later sends a frame on after the fault's delay, unless the link ends before.
 func (n *natsLink) later(i *Injection, raw []byte) {
 	n.wg.Go(func() {
-		t := time.NewTimer(i.fault.Delay)
+		t := time.NewTimer(i.Fault().Delay)
 		defer t.Stop()
 		select {
 		case <-t.C:
 		case <-n.done:
 			return
 		}
-		i.answered(true) // before the response can arrive
+		i.Answered(true) // before the response can arrive
 		n.toServer.write(raw)
-		if i.fault.Cut {
+		if i.Fault().Cut {
 			n.cut()
 			n.end()
 		}
@@ -176,28 +177,29 @@ func (n *natsLink) response(f *natsFrame, _ []byte) fate {
 		}
 		n.mu.Unlock()
 		if i != nil {
-			i.answered(!natsRefused(f))
-			return i.afterDrop()
+			i.Answered(!natsRefused(f))
+			return afterDrop(i)
 		}
 	}
-	armed := n.faults.armed()
+	armed := n.faults.Armed()
 	if armed == nil || !bytes.HasPrefix(f.reply, ackPrefix) {
 		return forward
 	}
 	for _, i := range armed {
-		if i.fault.Kind != LoseResponse || !i.fault.Op.covers(Receive.set()) {
+		if i.Fault().Kind != LoseResponse || !i.Fault().Op.Covers(Receive.Ops()) {
 			continue
 		}
-		if (matchNATS(i, f.reply) || matchNATS(i, f.subject)) && i.take() {
-			i.answered(true)
-			return i.afterDrop()
+		if (matchNATS(i, f.reply) || matchNATS(i, f.subject)) && i.Take() {
+			i.Answered(true)
+			return afterDrop(i)
 		}
 	}
 	return forward
 }
 
-func (i *Injection) afterDrop() fate {
-	if i.fault.Cut {
+// afterDrop says whether a fault that dropped a frame cuts the connection as well.
+func afterDrop(i *Injection) fate {
+	if i.Fault().Cut {
 		return dropAndCut
 	}
 	return drop
@@ -232,9 +234,9 @@ func (n *natsLink) sidOf(reply []byte) (string, bool) {
 }
 
 // natsError makes the frame that answers a request with an error.
-func natsError(sid string, op opSet, f *natsFrame, code int) []byte {
+func natsError(sid string, op fault.Ops, f *natsFrame, code int) []byte {
 	b := new(bytes.Buffer)
-	if op == Receive.set() || op == Settle.set() {
+	if op == Receive.Ops() || op == Settle.Ops() {
 		if code == 0 {
 			code = 503
 		}

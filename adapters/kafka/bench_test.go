@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/driver/paired"
 )
 
 // The benchmark holds the adapter against franz-go used well for the same
@@ -31,7 +30,6 @@ import (
 // is the fake in this process, which answers faster than any broker, so the
 // added time counts, not the ratio; or the one that ONCELINE_KAFKA names.
 const (
-	benchPairs    = 20
 	benchMessages = 20_000
 )
 
@@ -40,10 +38,10 @@ func BenchmarkRatio(b *testing.B) {
 		for _, batch := range []int{100, 500} {
 			w := newBench(b, size)
 			b.Run(fmt.Sprintf("publish/batch=%d/size=%d", batch, size), func(b *testing.B) {
-				w.compare(b, func() time.Duration { return w.rawPublish(b) }, func() time.Duration { return w.ourPublish(b, batch) })
+				paired.Compare(b, benchMessages, func() time.Duration { return w.rawPublish(b) }, func() time.Duration { return w.ourPublish(b, batch) })
 			})
 			b.Run(fmt.Sprintf("receive/batch=%d/size=%d", batch, size), func(b *testing.B) {
-				w.compare(b, func() time.Duration { return w.rawReceive(b, batch) }, func() time.Duration { return w.ourReceive(b, batch) })
+				paired.Compare(b, benchMessages, func() time.Duration { return w.rawReceive(b, batch) }, func() time.Duration { return w.ourReceive(b, batch) })
 			})
 			w.close()
 		}
@@ -118,49 +116,6 @@ func (w *bench) close() {
 	if w.cluster != nil {
 		w.cluster.Close()
 	}
-}
-
-// compare runs pairs and reports the ratio raw to ours and what ours adds.
-func (w *bench) compare(b *testing.B, raw, ours func() time.Duration) {
-	for range b.N {
-		raw() // warm both
-		ours()
-		ratios, added := make([]float64, benchPairs), make([]float64, benchPairs)
-		var rawTotal, oursTotal time.Duration
-		for i := range ratios {
-			var r, o time.Duration
-			if i%2 == 0 {
-				r, o = raw(), ours()
-			} else {
-				o, r = ours(), raw()
-			}
-			ratios[i] = r.Seconds() / o.Seconds()
-			added[i] = float64(o-r) / benchMessages
-			rawTotal, oursTotal = rawTotal+r, oursTotal+o
-		}
-		median, low, high := interval(ratios)
-		b.ReportMetric(median, "ratio")
-		b.ReportMetric(low, "ratio-low")
-		b.ReportMetric(high, "ratio-high")
-		median, low, high = interval(added)
-		b.ReportMetric(median, "added-ns/msg")
-		b.ReportMetric(low, "added-low")
-		b.ReportMetric(high, "added-high")
-		b.ReportMetric(benchPairs*benchMessages/rawTotal.Seconds(), "raw-msg/s")
-		b.ReportMetric(benchPairs*benchMessages/oursTotal.Seconds(), "ours-msg/s")
-		b.ReportMetric(0, "ns/op")
-	}
-}
-
-// interval is the median and its 95 % interval by order statistics.
-func interval(x []float64) (median, low, high float64) {
-	x = slices.Sorted(slices.Values(x))
-	n := len(x)
-	median = (x[(n-1)/2] + x[n/2]) / 2
-	// The number of values below the median is binomial(n, 1/2).
-	k := int(math.Floor(float64(n)/2 - 1.96*math.Sqrt(float64(n))/2))
-	k = max(k, 0)
-	return median, x[k], x[n-1-k]
 }
 
 // empty makes the topic anew small: the fake keeps all it gets in memory.
@@ -307,15 +262,4 @@ func (w *bench) ourReceive(b *testing.B, batch int) time.Duration {
 		b.Fatalf("ended with %s", last)
 	}
 	return took
-}
-
-// TestBenchStatistics keeps the benchmark's arithmetic honest.
-func TestBenchStatistics(t *testing.T) {
-	x := make([]float64, 20)
-	for i := range x {
-		x[i] = float64(len(x) - i)
-	}
-	if m, low, high := interval(x); m != 10.5 || low != 6 || high != 15 {
-		t.Errorf("median %v, interval %v to %v; want 10.5, 6 to 15", m, low, high)
-	}
 }

@@ -3,8 +3,6 @@ package nats
 import (
 	"context"
 	"fmt"
-	"math"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/driver/paired"
 )
 
 // The benchmark holds the adapter against the raw SDK used well for the same
@@ -31,7 +30,6 @@ import (
 // Each line has the median of the paired ratios and its 95 % interval by order
 // statistics; over 1 the adapter is faster.
 const (
-	benchPairs    = 20
 	benchMessages = 10000
 )
 
@@ -40,17 +38,17 @@ func BenchmarkRatio(b *testing.B) {
 	for _, size := range []int{256, 4096} {
 		for _, batch := range []int{100, 500} {
 			b.Run(fmt.Sprintf("publish/batch=%d/size=%d", batch, size), func(b *testing.B) {
-				w.compare(b, func() time.Duration { return w.rawPublish(b, size) },
+				paired.Compare(b, benchMessages, func() time.Duration { return w.rawPublish(b, size) },
 					func() time.Duration { return w.batcherPublish(b, size, batch) })
 			})
 			b.Run(fmt.Sprintf("receive/batch=%d/size=%d", batch, size), func(b *testing.B) {
 				w.fill(b, size)
-				w.compare(b, func() time.Duration { return w.rawReceive(b, batch, false) },
+				paired.Compare(b, benchMessages, func() time.Duration { return w.rawReceive(b, batch, false) },
 					func() time.Duration { return w.ourReceive(b, batch) })
 			})
 			b.Run(fmt.Sprintf("receive-overlapped/batch=%d/size=%d", batch, size), func(b *testing.B) {
 				w.fill(b, size)
-				w.compare(b, func() time.Duration { return w.rawReceive(b, batch, true) },
+				paired.Compare(b, benchMessages, func() time.Duration { return w.rawReceive(b, batch, true) },
 					func() time.Duration { return w.ourReceive(b, batch) })
 			})
 		}
@@ -97,44 +95,6 @@ func newBench(b *testing.B) *bench {
 		b.Fatal(err)
 	}
 	return w
-}
-
-// compare runs pairs, 20 for each turn of the benchmark, and reports the ratio
-// raw to ours.
-func (w *bench) compare(b *testing.B, raw, ours func() time.Duration) {
-	raw() // warm both
-	ours()
-	ratios := make([]float64, b.N*benchPairs)
-	var rawTotal, oursTotal time.Duration
-	for i := range ratios {
-		var r, o time.Duration
-		if i%2 == 0 {
-			r, o = raw(), ours()
-		} else {
-			o, r = ours(), raw()
-		}
-		ratios[i] = r.Seconds() / o.Seconds()
-		rawTotal, oursTotal = rawTotal+r, oursTotal+o
-	}
-	median, low, high := interval(ratios)
-	messages := float64(len(ratios) * benchMessages)
-	b.ReportMetric(median, "ratio")
-	b.ReportMetric(low, "ratio-low")
-	b.ReportMetric(high, "ratio-high")
-	b.ReportMetric(messages/rawTotal.Seconds(), "raw-msg/s")
-	b.ReportMetric(messages/oursTotal.Seconds(), "ours-msg/s")
-	b.ReportMetric(0, "ns/op")
-}
-
-// interval is the median and its 95 % interval by order statistics.
-func interval(x []float64) (median, low, high float64) {
-	x = slices.Sorted(slices.Values(x))
-	n := len(x)
-	median = (x[(n-1)/2] + x[n/2]) / 2
-	// The number of values below the median is binomial(n, 1/2).
-	k := int(math.Floor(float64(n)/2 - 1.96*math.Sqrt(float64(n))/2))
-	k = max(k, 0)
-	return median, x[k], x[n-1-k]
 }
 
 func (w *bench) purge(b *testing.B) {
@@ -286,15 +246,4 @@ func (w *bench) ourReceive(b *testing.B, batch int) time.Duration {
 		n += len(ds)
 	}
 	return time.Since(begin)
-}
-
-// TestBenchStatistics keeps the benchmark's arithmetic honest.
-func TestBenchStatistics(t *testing.T) {
-	x := make([]float64, 20)
-	for i := range x {
-		x[i] = float64(len(x) - i)
-	}
-	if m, low, high := interval(x); m != 10.5 || low != 6 || high != 15 {
-		t.Errorf("median %v, interval %v to %v; want 10.5, 6 to 15", m, low, high)
-	}
 }

@@ -130,10 +130,10 @@ func (r *receiver) copyOf(l *letter, to string) *natsgo.Msg {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", r.name(), a.stream, id))
 	m.Header[headerMsgID] = []string{"onceline-dead-letter-" + hex.EncodeToString(sum[:])}
 	if _, has := m.Header[driver.HeaderID]; !has {
-		m.Header[driver.HeaderID] = []string{escape(id)}
+		m.Header[driver.HeaderID] = []string{driver.Escape(id)}
 	}
 	m.Header[driver.HeaderReason] = []string{short(l.reason)}
-	m.Header[driver.HeaderSource] = []string{escape(r.name())}
+	m.Header[driver.HeaderSource] = []string{driver.Escape(r.name())}
 	m.Header[driver.HeaderAttempts] = []string{strconv.FormatUint(l.attempts, 10)}
 	return m
 }
@@ -141,10 +141,10 @@ func (r *receiver) copyOf(l *letter, to string) *natsgo.Msg {
 // short is the reason in a form that fits a header line.
 func short(reason string) string {
 	const most = maxReason / 3 // each byte may take three
-	if len(reason) > most && len(escape(reason)) > maxReason {
+	if len(reason) > most && len(driver.Escape(reason)) > maxReason {
 		reason = strings.ToValidUTF8(reason[:most], "") + "..."
 	}
-	return escape(reason)
+	return driver.Escape(reason)
 }
 
 // move publishes the copies of the ops that are to be dead-lettered and

@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 
@@ -70,13 +69,13 @@ func (o *outgoing) set(m *broker.Message) (block int) {
 	}
 	block += len(driver.HeaderTime) + len(o.time[0]) + lineEnds
 	if !natural {
-		block += o.add(driver.HeaderID, escape(m.ID))
+		block += o.add(driver.HeaderID, driver.Escape(m.ID))
 	}
 	if m.Copy != "" {
-		block += o.add(driver.HeaderCopy, escape(m.Copy))
+		block += o.add(driver.HeaderCopy, driver.Escape(m.Copy))
 	}
 	if m.Key != "" {
-		block += o.add(driver.HeaderKey, escape(m.Key))
+		block += o.add(driver.HeaderKey, driver.Escape(m.Key))
 	}
 	if len(m.Headers) > 0 {
 		block += o.addUser(m.Headers)
@@ -158,37 +157,6 @@ var tokenByte = func() (t [256]bool) {
 	return t
 }()
 
-// escape makes any string fit a header line: what is not printable ASCII is
-// percent-encoded, and the percent sign with it.
-func escape(s string) string {
-	if driver.Printable(s) && strings.IndexByte(s, '%') < 0 {
-		return s
-	}
-	const hex = "0123456789ABCDEF"
-	b := make([]byte, 0, len(s)+16)
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c <= ' ' || c > '~' || c == '%' {
-			b = append(b, '%', hex[c>>4], hex[c&15])
-		} else {
-			b = append(b, c)
-		}
-	}
-	return string(b)
-}
-
-// unescape reads what escape wrote, and returns what it can't read as it is:
-// somebody else's header is no reason to lose a message.
-func unescape(s string) string {
-	if strings.IndexByte(s, '%') < 0 {
-		return s
-	}
-	if u, err := url.PathUnescape(s); err == nil {
-		return u
-	}
-	return s
-}
-
 // fill makes d the message that m carries. Nothing in a header, garbled or
 // hostile, keeps it from being delivered.
 func fill(d *broker.Message, m *natsgo.Msg) {
@@ -210,10 +178,10 @@ func fill(d *broker.Message, m *natsgo.Msg) {
 		return
 	}
 	if vs := h[driver.HeaderID]; len(vs) > 0 {
-		d.ID = unescape(vs[0])
+		d.ID = driver.Unescape(vs[0])
 	}
-	d.Copy = unescape(first(h, driver.HeaderCopy))
-	d.Key = unescape(first(h, driver.HeaderKey))
+	d.Copy = driver.Unescape(first(h, driver.HeaderCopy))
+	d.Key = driver.Unescape(first(h, driver.HeaderKey))
 	d.Headers = userHeaders(h)
 }
 
@@ -233,7 +201,7 @@ func userHeaders(h natsgo.Header) broker.Headers {
 	}
 	for _, name := range [...]string{driver.HeaderReason, driver.HeaderSource, driver.HeaderAttempts} {
 		if vs := h[name]; len(vs) > 0 {
-			list = append(list, broker.Header{Key: name, Value: unescape(vs[0])})
+			list = append(list, broker.Header{Key: name, Value: driver.Unescape(vs[0])})
 		}
 	}
 	return list
@@ -243,7 +211,7 @@ func nativeHeaders(h natsgo.Header) broker.Headers {
 	n := 0
 	names := make([]string, 0, len(h))
 	for name, vs := range h {
-		if strings.HasPrefix(name, natsPrefix) || ours(name) {
+		if strings.HasPrefix(name, natsPrefix) || driver.Ours(name) {
 			continue
 		}
 		names = append(names, name)
@@ -260,16 +228,6 @@ func nativeHeaders(h natsgo.Header) broker.Headers {
 		}
 	}
 	return list
-}
-
-// ours reports whether name is one of the headers that carry our fields.
-func ours(name string) bool {
-	switch name {
-	case driver.HeaderID, driver.HeaderCopy, driver.HeaderKey, driver.HeaderTime, driver.HeaderEnvelope,
-		driver.HeaderReason, driver.HeaderSource, driver.HeaderAttempts:
-		return true
-	}
-	return false
 }
 
 // ackInfo is what a delivery's reply subject says.

@@ -74,6 +74,47 @@ func Printable(s string) bool {
 	return s == "" || (s[0] != ' ' && s[len(s)-1] != ' ')
 }
 
+// Ours reports whether name is one of the headers that carry our fields or mark
+// a dead letter.
+func Ours(name string) bool {
+	switch name {
+	case HeaderID, HeaderCopy, HeaderKey, HeaderTime, HeaderEnvelope, HeaderReason, HeaderSource, HeaderAttempts:
+		return true
+	}
+	return false
+}
+
+// Escape makes any string fit a text header: what is not printable ASCII is
+// percent-encoded, and the percent sign with it.
+func Escape(s string) string {
+	if Printable(s) && strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	const hex = "0123456789ABCDEF"
+	b := make([]byte, 0, len(s)+16)
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c <= ' ' || c > '~' || c == '%' {
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
+}
+
+// Unescape reads what Escape wrote, and returns what it can't read as it is:
+// somebody else's header is no reason to lose a message.
+func Unescape(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	if u, err := url.PathUnescape(s); err == nil {
+		return u
+	}
+	return s
+}
+
 // EncodeHeaders writes headers as one printable value: name=value pairs joined
 // by &, both percent-encoded as in a URL's query, so that order, repeats and
 // any byte survive and any language can read it.
