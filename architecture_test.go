@@ -54,6 +54,7 @@ var rooms = []struct {
 }{
 	{"broker/boundary", nil, false},
 	{"broker/driver", []string{"broker"}, false},
+	{"broker/otel", []string{"broker"}, true},
 	{"broker", nil, false},
 	{"adapters/", []string{"broker", "broker/driver", "broker/boundary"}, true},
 	{"conformance/report", nil, false},

@@ -92,7 +92,7 @@ func StartChild(ctx context.Context, name string, options ...ChildOption) (*Chil
 			o(&b.spec.NATS)
 		}
 		dir = b.spec.NATS.dataDir
-		if e, err = newNATS(b, func(net.Addr) (net.Conn, error) { return b.dial(0) }); err == nil {
+		if e, err = newNATS(b, b.spec.NATS.front, func(net.Addr) (net.Conn, error) { return b.dial(0) }); err == nil {
 			b.spec.NATS.Advertise = e.proxies[0].addr()
 			b.hasDirect = true
 		}
@@ -103,7 +103,7 @@ func StartChild(ctx context.Context, name string, options ...ChildOption) (*Chil
 		b.groups.init(b.spec.Kafka.GroupConfigs)
 		dir = b.spec.Kafka.dataDir
 		var addrs []string
-		if e, addrs, err = newKafka(b, &b.groups, b.spec.Kafka.Brokers, func(n int, _ net.Addr) (net.Conn, error) { return b.dial(n) }); err == nil {
+		if e, addrs, err = newKafka(b, &b.groups, b.spec.Kafka.Brokers, b.spec.Kafka.front, func(n int, _ net.Addr) (net.Conn, error) { return b.dial(n) }); err == nil {
 			b.spec.Kafka.Advertise = addrs
 		}
 	case name == NATSName || name == KafkaName:

@@ -38,6 +38,7 @@ type emulator struct {
 	real     bool
 	versions map[string]string
 	faults   fault.Set
+	trace    tracer
 	checkAPI func(api string) error
 	proxies  []*proxy
 	backend  backend
@@ -118,6 +119,9 @@ func (e *emulator) Inject(f Fault) *Injection {
 	}
 	return e.faults.Inject(f, err)
 }
+
+// Trace calls f with a line for each request from now on; nil ends it.
+func (e *emulator) Trace(f func(line string)) { e.trace.set(f) }
 
 // Freeze stops all bytes in both directions on all connections.
 func (e *emulator) Freeze() { e.each(func(p *proxy) { p.gate.close() }) }

@@ -190,7 +190,7 @@ func FuzzKafkaFrames(f *testing.F) {
 // per frame, and keeps frames whole however they are cut up on their way.
 func TestPumpPasses(t *testing.T) {
 	chunk := bytes.Repeat([]byte("PUB s.a _INBOX.x.y 5\r\nhello\r\n"), 1000)
-	n := &natsLink{faults: new(fault.Set), subs: map[string]string{}}
+	n := &natsLink{faults: new(fault.Set), trace: new(tracer), subs: map[string]string{}}
 	step := natsStep(n.request)
 	if allocs := testing.AllocsPerRun(10, func() {
 		for b := chunk; len(b) > 0; {
@@ -237,7 +237,7 @@ func TestKafkaPumpAllocates(t *testing.T) {
 	request := frameOf(req)
 	response := binary.BigEndian.AppendUint32([]byte{0, 0, 0, 4}, 7)
 	l := &link{gate: new(gate), done: make(chan struct{})}
-	k := &kafkaLink{link: l, kafkaFront: &kafkaFront{faults: new(fault.Set)}}
+	k := &kafkaLink{link: l, kafkaFront: &kafkaFront{faults: new(fault.Set), trace: new(tracer)}}
 	k.toClient = door{link: l, conn: discardConn{}}
 	if allocs := testing.AllocsPerRun(1000, func() {
 		k.request(request)

@@ -33,6 +33,7 @@ type kafkaConfig struct {
 	Ports        []int    // where a child listens; nil until its first start
 
 	dataDir string
+	front   int // the first proxy's port; 0 for a free one
 }
 
 type kafkaTopics struct {
@@ -95,6 +96,12 @@ func KafkaSyncWrites() KafkaOption {
 	return func(c *kafkaConfig) { c.SyncWrites = true }
 }
 
+// KafkaPort makes clients connect to this port of 127.0.0.1 for the first broker,
+// and to the ports after it for further ones. By default they are free ones.
+func KafkaPort(port int) KafkaOption {
+	return func(c *kafkaConfig) { c.front = port }
+}
+
 // KafkaDataDir keeps the data in dir, and leaves it there at Close. By default
 // they are in a temporary directory that Close removes.
 func KafkaDataDir(dir string) KafkaOption {
@@ -142,7 +149,7 @@ func StartKafka(ctx context.Context, options ...KafkaOption) (*Kafka, error) {
 	}
 	b := &kafkaBackend{config: c}
 	b.groups.init(c.GroupConfigs)
-	e, addrs, err := newKafka(b, &b.groups, c.Brokers, b.dial)
+	e, addrs, err := newKafka(b, &b.groups, c.Brokers, c.front, b.dial)
 	if err != nil {
 		return nil, err
 	}
@@ -168,15 +175,15 @@ func (k *Kafka) SetGroupConfigs(group string, configs map[string]string) error {
 
 // newKafka makes an emulator with proxies for Kafka in front of any backend, and
 // returns their addresses, which the brokers have to advertise.
-func newKafka(b backend, groups *groupConfigs, brokers int, dial func(broker int, client net.Addr) (net.Conn, error)) (*emulator, []string, error) {
+func newKafka(b backend, groups *groupConfigs, brokers, port int, dial func(broker int, client net.Addr) (net.Conn, error)) (*emulator, []string, error) {
 	e := &emulator{
 		name: KafkaName, backend: b, checkAPI: checkKafkaAPI,
 		versions: map[string]string{"kfake": kfakeVersion(), "kafka": "model of 4.x"},
 	}
 	var addrs []string
-	front := &kafkaFront{faults: &e.faults, groups: groups, brokers: func() []string { return addrs }}
+	front := &kafkaFront{faults: &e.faults, trace: &e.trace, groups: groups, brokers: func() []string { return addrs }}
 	for n := range brokers {
-		p, err := listen(
+		p, err := listen(port,
 			func(client net.Addr) (net.Conn, error) { return dial(n, client) },
 			func(l *link) { serveKafka(l, front) },
 		)
@@ -185,6 +192,9 @@ func newKafka(b backend, groups *groupConfigs, brokers int, dial func(broker int
 		}
 		e.proxies = append(e.proxies, p)
 		addrs = append(addrs, p.addr())
+		if port != 0 {
+			port++
+		}
 	}
 	return e, addrs, nil
 }

@@ -2,6 +2,7 @@ package localstack
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"strconv"
 	"sync"
@@ -14,6 +15,7 @@ import (
 // kafkaFront is what the links of all brokers of one cluster share.
 type kafkaFront struct {
 	faults  *fault.Set
+	trace   *tracer
 	brokers func() []string // host:port of each node ID, as advertised
 	topics  sync.Map        // [16]byte → string, learned from responses
 	groups  *groupConfigs
@@ -73,6 +75,9 @@ func (k *kafkaLink) request(b []byte) (int, fate) {
 	}
 	frame := b[:size]
 	r := parseKafkaRequest(frame)
+	if k.trace.on() {
+		k.trace.line(fmt.Sprintf("%s v%d, %d bytes", kmsg.NameForKey(r.key), r.version, size))
+	}
 	if k.held != nil {
 		return size, k.release(&r, frame)
 	}

@@ -25,6 +25,7 @@ type natsConfig struct {
 	Port       int    // 0 until the first start has chosen one
 
 	dataDir string
+	front   int // the proxy's port; 0 for a free one
 }
 
 // NATSOption changes how [StartNATS] and [StartChild] run NATS.
@@ -53,6 +54,12 @@ func NATSSyncAlways() NATSOption {
 	return func(c *natsConfig) { c.SyncAlways = true }
 }
 
+// NATSPort makes clients connect to this port of 127.0.0.1. By default it is a
+// free one.
+func NATSPort(port int) NATSOption {
+	return func(c *natsConfig) { c.front = port }
+}
+
 // NATSDataDir keeps the data in dir, and leaves it there at Close. By default
 // they are in a temporary directory that Close removes.
 func NATSDataDir(dir string) NATSOption {
@@ -76,7 +83,7 @@ func StartNATS(ctx context.Context, options ...NATSOption) (*NATS, error) {
 	for _, o := range options {
 		o(&b.config)
 	}
-	e, err := newNATS(b, func(net.Addr) (net.Conn, error) { return net.Dial("tcp", b.direct()) })
+	e, err := newNATS(b, b.config.front, func(net.Addr) (net.Conn, error) { return net.Dial("tcp", b.direct()) })
 	if err != nil {
 		return nil, err
 	}
@@ -88,13 +95,13 @@ func StartNATS(ctx context.Context, options ...NATSOption) (*NATS, error) {
 }
 
 // newNATS makes an emulator with a proxy for NATS in front of any backend.
-func newNATS(b backend, dial func(net.Addr) (net.Conn, error)) (*emulator, error) {
+func newNATS(b backend, port int, dial func(net.Addr) (net.Conn, error)) (*emulator, error) {
 	e := &emulator{
 		name: NATSName, real: true, backend: b,
 		versions: map[string]string{"nats-server": server.VERSION},
 		checkAPI: func(string) error { return errNoAPI },
 	}
-	p, err := listen(dial, func(l *link) { serveNATS(l, &e.faults) })
+	p, err := listen(port, dial, func(l *link) { serveNATS(l, &e.faults, &e.trace) })
 	if err != nil {
 		return nil, err
 	}

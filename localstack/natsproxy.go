@@ -19,6 +19,7 @@ import (
 type natsLink struct {
 	*link
 	faults             *fault.Set
+	trace              *tracer
 	toServer, toClient door
 
 	subs map[string]string // sid → pattern; owned by the direction of the requests
@@ -28,9 +29,9 @@ type natsLink struct {
 	lost    map[string]*Injection // reply subject → whose response is to be dropped
 }
 
-func serveNATS(l *link, f *fault.Set) {
+func serveNATS(l *link, f *fault.Set, t *tracer) {
 	n := &natsLink{
-		link: l, faults: f, subs: map[string]string{}, lost: map[string]*Injection{},
+		link: l, faults: f, trace: t, subs: map[string]string{}, lost: map[string]*Injection{},
 		toServer: door{link: l, conn: l.server},
 		toClient: door{link: l, conn: l.client},
 	}
@@ -91,6 +92,9 @@ func (n *natsLink) request(f *natsFrame, raw []byte) fate {
 	case natsPub, natsHPub:
 	default:
 		return forward
+	}
+	if n.trace.on() {
+		n.trace.line(fmt.Sprintf("PUB %s, %d bytes", f.subject, len(f.payload)))
 	}
 	armed := n.faults.Armed()
 	if armed == nil {

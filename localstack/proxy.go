@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,9 +81,10 @@ func (l *link) both(requests, responses func()) {
 	l.close()
 }
 
-// listen opens a proxy on a free port of 127.0.0.1. It is down until resume.
-func listen(dial func(net.Addr) (net.Conn, error), serve func(*link)) (*proxy, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+// listen opens a proxy on a port of 127.0.0.1, a free one if it is 0. It is down
+// until resume.
+func listen(port int, dial func(net.Addr) (net.Conn, error), serve func(*link)) (*proxy, error) {
+	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return nil, fmt.Errorf("localstack: %w", err)
 	}

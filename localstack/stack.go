@@ -87,6 +87,11 @@ type Emulator interface {
 	// invalid fault is reported by [Injection.Err].
 	Inject(f Fault) *Injection
 
+	// Trace calls f with a line for each request of a client from now on, until it
+	// is called with another f; nil ends it. f is called concurrently and must not
+	// block. The lines are for people to read and hold no credentials.
+	Trace(f func(line string))
+
 	// Freeze stops all bytes in both directions on all connections, present and
 	// future, without closing any: a black hole, as when the network is split.
 	// Bytes that are just being passed on may still arrive. Nothing is lost: what

@@ -4,7 +4,9 @@ import "sync/atomic"
 
 // tracer hands a line for each request to whoever listens. Its zero value has no
 // listener.
-type tracer struct{ to atomic.Pointer[func(line string)] }
+type tracer struct {
+	to atomic.Pointer[func(line string)]
+}
 
 func (t *tracer) set(f func(line string)) {
 	if f == nil {

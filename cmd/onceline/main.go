@@ -35,7 +35,10 @@ func main() {
 
 // run is the program without its process. It returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	return execute(ctx, newRoot(), args, stdout, stderr)
+}
+
+func execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -83,6 +86,6 @@ Hop 1 is producer to broker, hop 2 broker to consumer, hop 3 consumer to effect.
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newVerify(), newExplain(), newClaims(), newVersion())
+	root.AddCommand(newVerify(), newPub(), newSub(), newExplain(), newClaims(), newVersion())
 	return root
 }
