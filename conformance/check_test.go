@@ -3,7 +3,9 @@ package conformance
 import (
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance/report"
 )
 
@@ -94,5 +96,32 @@ func TestHistoryIsBounded(t *testing.T) {
 	es := h.Events()
 	if len(es) != maxEvents+1 || es[maxEvents].Kind != "cut" || es[0].Note != "5%" {
 		t.Errorf("%d events, last %+v", len(es), es[len(es)-1])
+	}
+}
+
+func TestWindowOf(t *testing.T) {
+	at := func(id string, v broker.Verdict, before time.Duration) retry {
+		return retry{id, v, before, before + time.Second}
+	}
+	accepted := []retry{at("1", broker.Accepted, time.Minute), at("2", broker.Accepted, 4*time.Minute), at("3", broker.Accepted, 6*time.Minute)}
+	for _, c := range []struct {
+		name           string
+		retries        []retry
+		copies         map[string]int
+		known, newFrom time.Duration
+		bad            bool
+	}{
+		{"a window", accepted, map[string]int{"1": 1, "2": 1, "3": 2}, 4 * time.Minute, 6*time.Minute + time.Second, false},
+		{"none", accepted, map[string]int{"1": 2, "2": 2, "3": 2}, 0, time.Minute + time.Second, false},
+		{"no end", accepted, map[string]int{"1": 1, "2": 1, "3": 1}, 6 * time.Minute, -1, false},
+		{"lost", accepted, map[string]int{"1": 1, "2": 1}, 0, 0, true},
+		{"a duplicate that is there", []retry{at("1", broker.Duplicate, 0)}, map[string]int{"1": 2}, 0, 0, true},
+		{"a stored one that is not", []retry{at("1", broker.Stored, 0)}, map[string]int{"1": 1}, 0, 0, true},
+		{"both right", []retry{at("1", broker.Duplicate, time.Minute), at("2", broker.Stored, 2*time.Minute)}, map[string]int{"1": 1, "2": 2}, time.Minute, 2*time.Minute + time.Second, false},
+	} {
+		known, newFrom, err := windowOf(c.retries, c.copies)
+		if (err != nil) != c.bad || !c.bad && (known != c.known || newFrom != c.newFrom) {
+			t.Errorf("%s: known to %s, new from %s, %v", c.name, known, newFrom, err)
+		}
 	}
 }

@@ -51,11 +51,22 @@ func probeSettleAnswer(ctx context.Context, b *Bench) error {
 // probeSettleLostResponse. Anomaly: the ack took effect and its consumer is told
 // that the lease was lost, or is told that it took effect without anybody
 // knowing. Experiment: drop the answer after the broker was seen to apply the
-// ack, let the caller give up, and settle the same delivery again.
+// ack, let the caller give up, and settle the same delivery again. An ack before
+// shows whether there is an answer at all.
 func probeSettleLostResponse(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, nil)
 	if err != nil {
 		return err
+	}
+	plain, err := b.handOver(ctx, e)
+	if err != nil {
+		return err
+	}
+	if o := b.Settle(ctx, e.rcv, &plain, broker.Ack, 0); o.State == broker.Sent {
+		b.NotApplicable(boundary.SettleLostResponse, "an ack has no answer that could be lost")
+		return nil
+	} else if !o.State.OK() {
+		return fmt.Errorf("ack %q: %s: %w", plain.ID, o.State, o.Err)
 	}
 	d, err := b.handOver(ctx, e)
 	if err != nil {

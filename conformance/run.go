@@ -362,6 +362,8 @@ func (t *Target) judge(f *report.Finding, c Claim, found map[boundary.Claim]answ
 		f.Verdict = a.verdict
 	case c.rank(a.observed) < 0:
 		f.Verdict, f.Reason = report.Failed, fmt.Sprintf("the probe answered %q, which is none of %q", a.observed, c.Answers)
+	case f.Declared == string(boundary.NotApplicable):
+		f.Verdict, f.Reason = report.Failed, "the adapter declares that the claim is not applicable, and yet there is an answer: "+a.reason
 	case f.Declared == "":
 		f.Verdict, f.Reason = report.Failed, "the adapter declares no answer; "+a.reason
 	case c.rank(boundary.Answer(f.Declared)) < 0:

@@ -47,6 +47,8 @@ func TestJudge(t *testing.T) {
 		{boundary.Sent, nil, nil, report.Failed},
 		{boundary.Sent, nil, errors.New("broke"), report.Failed},
 		{boundary.Sent, map[boundary.Claim]answer{id: {verdict: report.NotVerifiable, reason: "no clock"}}, nil, report.NotVerifiable},
+		{boundary.NotApplicable, map[boundary.Claim]answer{id: {verdict: report.NotApplicable, reason: "no answer"}}, nil, report.NotApplicable},
+		{boundary.NotApplicable, saw(boundary.Sent), nil, report.Failed},
 		{boundary.Sent, map[boundary.Claim]answer{id: {verdict: report.NotVerifiable}}, errors.New("broke"), report.Failed},
 		// What was answered before the probe broke stands.
 		{boundary.Sent, saw(boundary.Sent), errors.New("broke"), report.Equal},

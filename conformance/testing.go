@@ -87,6 +87,10 @@ func Undeclared(b boundary.Boundary) (missing []boundary.Claim, wrong []string) 
 		switch {
 		case !ok:
 			missing = append(missing, c.ID)
+		case e.Declared == boundary.NotApplicable:
+			if e.Note == "" {
+				wrong = append(wrong, fmt.Sprintf("%s: not applicable, and no note says why", c.ID))
+			}
 		case c.rank(e.Declared) < 0:
 			wrong = append(wrong, fmt.Sprintf("%s: declares %q, none of %q", c.ID, e.Declared, c.Answers))
 		case e.Documented != "" && c.rank(e.Documented) < 0:

@@ -24,12 +24,14 @@ func TestDiscoverIsGo(t *testing.T) {
 
 func TestUndeclared(t *testing.T) {
 	b := boundary.Boundary{Entries: map[boundary.Claim]boundary.Entry{
-		boundary.SettleAnswer: {Declared: boundary.Sent, Documented: "gibberish"},
-		boundary.SettleFinal:  {Declared: "gibberish"},
-		"settle.nonsense":     {Declared: boundary.Sent},
+		boundary.SettleAnswer:       {Declared: boundary.Sent, Documented: "gibberish"},
+		boundary.SettleFinal:        {Declared: "gibberish"},
+		"settle.nonsense":           {Declared: boundary.Sent},
+		boundary.SettleStale:        {Declared: boundary.NotApplicable},
+		boundary.SettleLostResponse: {Declared: boundary.NotApplicable, Note: "acks have no answer"},
 	}}
 	missing, wrong := Undeclared(b)
-	if len(missing) != len(catalogue)-2 || len(wrong) != 3 {
+	if len(missing) != len(catalogue)-4 || len(wrong) != 4 {
 		t.Errorf("missing %d, wrong %q", len(missing), wrong)
 	}
 }

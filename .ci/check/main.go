@@ -16,6 +16,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/onceline/onceline/broker/boundary"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
 )
@@ -87,6 +88,9 @@ func promises(r *report.Report) error {
 			errs = append(errs, fmt.Errorf("%s: %d findings of %d: %s", t.Name, len(t.Findings), asked, t.Error))
 		}
 		for _, f := range t.Findings {
+			if f.Verdict == report.NotApplicable && f.Declared == string(boundary.NotApplicable) {
+				continue // both say so
+			}
 			if !f.Verdict.Passes() {
 				errs = append(errs, fmt.Errorf("%s: %s is %s: %s", t.Name, f.Claim, f.Verdict, f.Reason))
 			}
@@ -125,11 +129,14 @@ func matrix(r *report.Report) string {
 		fmt.Fprintf(&b, "| `%s` |", c.ID)
 		for _, t := range r.Targets {
 			f := t.Findings[i]
-			mark := ""
-			if f.Verdict == report.Deviates {
-				mark = " ≈"
+			switch f.Verdict {
+			case report.Deviates:
+				fmt.Fprintf(&b, " %s ≈ |", f.Observed)
+			case report.NotApplicable:
+				b.WriteString(" n/a |")
+			default:
+				fmt.Fprintf(&b, " %s |", f.Observed)
 			}
-			fmt.Fprintf(&b, " %s%s |", f.Observed, mark)
 		}
 		b.WriteByte('\n')
 	}

@@ -56,6 +56,11 @@ const (
 // Answer is one of a claim's closed answers.
 type Answer string
 
+// NotApplicable is what an adapter declares where a claim asks for something that
+// its broker's protocol doesn't have, such as the answer to an ack. The entry's
+// Note says what is missing.
+const NotApplicable Answer = "not-applicable"
+
 // The answers. Which of them a claim admits, and in which order from weak to
 // strong, package conformance says.
 const (
