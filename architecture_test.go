@@ -118,8 +118,12 @@ func mayImport(name, imported string, may []string) bool {
 // SDK.
 func TestOneAdapterOneSDK(t *testing.T) {
 	sdks := map[string]string{
-		"nats":  "github.com/nats-io/",
-		"kafka": "github.com/twmb/franz-go",
+		"sqs":        "github.com/aws/",
+		"pubsub":     "cloud.google.com/go/pubsub",
+		"servicebus": "github.com/Azure/",
+		"rabbitmq":   "github.com/rabbitmq/",
+		"nats":       "github.com/nats-io/",
+		"kafka":      "github.com/twmb/franz-go",
 	}
 	adapters := 0
 	for _, p := range list(t, "./adapters/...") {
@@ -132,12 +136,12 @@ func TestOneAdapterOneSDK(t *testing.T) {
 			}
 		}
 		if slices.ContainsFunc(p.Deps, func(d string) bool {
-			return strings.HasPrefix(d, "github.com/nats-io/nats-server") || strings.Contains(d, "kfake")
+			return strings.HasPrefix(d, "github.com/nats-io/nats-server") || strings.Contains(d, "kfake") || strings.Contains(d, "pstest") || strings.HasPrefix(d, module+"/localstack")
 		}) {
 			t.Errorf("%s links an emulator", p.ImportPath)
 		}
 	}
-	if adapters < 3 {
+	if adapters < 7 {
 		t.Fatalf("found %d adapters", adapters)
 	}
 }

@@ -21,6 +21,7 @@ type Bench struct {
 	Target   *Target
 	Instance *Instance
 	Entity   broker.Entity // the probe's own; Ensure creates it
+	name     string        // what Entity is made from
 	Rand     *rand.Rand
 
 	history  *History

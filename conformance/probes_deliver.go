@@ -301,7 +301,7 @@ func (b *Bench) roundTrip(ctx context.Context, e ends) error {
 // looks. Experiment: a subscription that admits two deliveries and names a
 // dead-letter topic; nack until the message stops coming, and read that topic.
 func probeDeadLetter(ctx context.Context, b *Bench) error {
-	dead := b.Instance.entity(b.Entity.Topic + "dlq")
+	dead := b.Instance.entity(b.name + "dlq")
 	wish := func(w *broker.Entity) { w.MaxDeliveries, w.DeadLetter = 2, dead.Topic }
 	e, err := b.ends(ctx, wish)
 	if errors.Is(err, broker.ErrUnsupported) {

@@ -223,7 +223,8 @@ func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Optio
 	seed := fnv.New64a()
 	fmt.Fprintf(seed, "%d %s %s", o.Seed, t.Name, p.Name)
 	b.Rand = rand.New(rand.NewPCG(o.Seed, seed.Sum64()))
-	b.Entity = shared.entity(fmt.Sprintf("c%016x", seed.Sum64()^o.nonce))
+	b.name = fmt.Sprintf("c%016x", seed.Sum64()^o.nonce)
+	b.Entity = shared.entity(b.name)
 	err := b.attempt(ctx, p, o.Timeout)
 	found, evidence := b.found()
 	var fs []report.Finding

@@ -15,6 +15,8 @@ import (
 type front struct {
 	gate  gate
 	ready chan *frontConn // accepted, for the broker to take
+	left  chan struct{}   // closed when the broker takes no more
+	leave sync.Once
 	wg    sync.WaitGroup
 
 	mu        sync.Mutex
@@ -27,7 +29,7 @@ type front struct {
 
 func newFront() *front {
 	return &front{
-		ready: make(chan *frontConn), conns: map[*frontConn]struct{}{},
+		ready: make(chan *frontConn), left: make(chan struct{}), conns: map[*frontConn]struct{}{},
 		up: make(chan struct{}), closed: make(chan struct{}),
 	}
 }
@@ -96,7 +98,7 @@ func (f *front) Accept() (net.Conn, error) {
 		c.taken = true
 		f.mu.Unlock()
 		return c, nil
-	case <-f.closed:
+	case <-f.left:
 		return nil, net.ErrClosed
 	}
 }
@@ -108,9 +110,11 @@ func (f *front) Addr() net.Addr {
 	return f.listeners[0].Addr()
 }
 
-// Close is part of net.Listener. The broker calls it as it ends; what ends the
-// front is end.
-func (f *front) Close() error { return nil }
+// Close is part of net.Listener: the broker ends. The front's own end is another.
+func (f *front) Close() error {
+	f.leave.Do(func() { close(f.left) })
+	return nil
+}
 
 // pause makes new connections wait, and leaves the present ones alone.
 func (f *front) pause() {

@@ -98,7 +98,12 @@ func (e *modelled) Now() time.Time { return e.model.Clock().Now() }
 func (e *modelled) Advance(d time.Duration) { e.model.Clock().Advance(d) }
 
 // Inject arms a fault until it is used up or removed.
-func (e *modelled) Inject(f Fault) *Injection { return e.model.Faults().Inject(f, nil) }
+func (e *modelled) Inject(f Fault) *Injection {
+	if picky, ok := e.model.(interface{ Inject(Fault) *Injection }); ok {
+		return picky.Inject(f) // it knows what it can't do
+	}
+	return e.model.Faults().Inject(f, nil)
+}
 
 // Trace calls f with a line for each request from now on; nil ends it.
 func (e *modelled) Trace(f func(line string)) { e.trace.set(f) }
@@ -148,7 +153,7 @@ func (e *modelled) Close(ctx context.Context) error {
 		return nil
 	}
 	e.closed = true
-	errs := []error{e.front.end(ctx), e.model.Close(ctx)}
+	errs := []error{e.model.Close(ctx), e.front.Close(), e.front.end(ctx)}
 	select {
 	case err := <-e.serving:
 		errs = append(errs, err)

@@ -25,6 +25,7 @@ type echo struct {
 
 	mu       sync.Mutex
 	restarts int
+	from     net.Listener
 	conns    map[net.Conn]struct{}
 }
 
@@ -34,6 +35,9 @@ func (e *echo) Faults() *fault.Set  { return &e.faults }
 func (e *echo) Clock() *clock.Clock { return e.clock }
 
 func (e *echo) Serve(l net.Listener) error {
+	e.mu.Lock()
+	e.from = l
+	e.mu.Unlock()
 	for {
 		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -62,6 +66,11 @@ func (e *echo) Restart(bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.restarts++
+	e.cut()
+}
+
+// cut closes the connections; mu is held.
+func (e *echo) cut() {
 	for c := range e.conns {
 		_ = c.Close()
 		delete(e.conns, c)
@@ -70,6 +79,13 @@ func (e *echo) Restart(bool) {
 
 func (e *echo) Close(ctx context.Context) error {
 	e.clock.Close()
+	e.mu.Lock()
+	err := e.from.Close()
+	e.cut()
+	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	return waitFor(ctx, "echo", e.wg.Wait)
 }
 

@@ -3,22 +3,26 @@
 // at the points of the protocol: a publish whose response is lost, an ack that
 // never arrives, a connection that is cut before the broker sees a request.
 //
-// [Start] runs any of the brokers by name. [StartNATS] and [StartKafka] take
-// options, [StartChild] runs a broker in a process of its own that is killed by
-// SIGKILL.
+// [Start] runs any of the brokers by name. StartNATS, StartKafka, StartSQS and so
+// on take options, [StartChild] runs a broker in a process of its own that is
+// killed by SIGKILL.
 //
-//	stack, err := localstack.Start(ctx, "nats")
-//	nats := stack.Emulator("nats")
-//	lost := nats.Inject(localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse, Times: 1})
+//	stack, err := localstack.Start(ctx, "nats", "sqs")
+//	sqs := stack.Emulator("sqs")
+//	lost := sqs.Inject(localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse, Times: 1})
 //
 // NATS is the real server, embedded; what is seen on it was measured on NATS.
-// Kafka is kfake, a model of Kafka 4.x written by the authors of franz-go; what
-// is seen on it is that model's behaviour. [Emulator.Real] tells them apart.
+// Kafka is kfake, a model of Kafka 4.x written by the authors of franz-go. SQS,
+// Pub/Sub, Service Bus and RabbitMQ are models of our own, each in a package below
+// this one: they speak the vendors' protocols to the vendors' clients, and each rule
+// of theirs names the vendor's words that it follows. What is seen on a model is
+// that model's behaviour; [Emulator.Real] tells them apart.
 //
-// Clients connect to a proxy, which understands the broker's protocol and always
-// acts between two frames. Its address stays the same for the life of the
-// emulator, so clients reconnect after a restart. While the broker is down, new
-// connections are accepted and wait for it.
+// The address of an emulator stays the same for its life, so clients reconnect
+// after a restart. While the broker is down, new connections are accepted and wait
+// for it. NATS and Kafka stand behind a proxy that understands their protocol and
+// acts between two frames; the models carry out faults themselves, and their time
+// can be moved ([Clocked]).
 package localstack
 
 import (
@@ -32,12 +36,18 @@ import (
 
 // Names of the emulators, for [Start], [StartChild] and [Stack.Emulator].
 const (
-	NATSName  = "nats"
-	KafkaName = "kafka"
+	SQSName        = "sqs"
+	PubSubName     = "pubsub"
+	ServiceBusName = "servicebus"
+	RabbitMQName   = "rabbitmq"
+	NATSName       = "nats"
+	KafkaName      = "kafka"
 )
 
 // Names returns the names of all emulators that [Start] knows, in their order.
-func Names() []string { return []string{NATSName, KafkaName} }
+func Names() []string {
+	return []string{SQSName, PubSubName, ServiceBusName, RabbitMQName, NATSName, KafkaName}
+}
 
 // ErrClosed is returned by the methods of an emulator after its Close.
 var ErrClosed = errors.New("localstack: emulator is closed")
@@ -47,9 +57,9 @@ type Emulator interface {
 	// Name returns the name by which the emulator was started.
 	Name() string
 
-	// URL returns the address for clients, through the fault proxy:
-	// nats://127.0.0.1:port or kafka://127.0.0.1:port[,127.0.0.1:port…].
-	// It holds no credentials and stays the same until Close.
+	// URL returns the address for clients: the emulator's name, "://" and host:port,
+	// for Kafka one for each broker, separated by commas. It holds no credentials
+	// and no parameters, and stays the same until Close.
 	URL() string
 
 	// DirectURL returns an address of the same broker that goes around the fault
@@ -131,19 +141,37 @@ func Start(ctx context.Context, names ...string) (*Stack, error) {
 			return nil, fmt.Errorf("localstack: emulator %q is named twice", name)
 		}
 	}
+	return startAll(ctx, names, nil)
+}
+
+// StartAt starts the emulators that ports names, with their default options, and
+// returns when they are ready for clients, in the order of [Names]. The first port
+// of each is where its URL points, 0 for a free one. RabbitMQ and Service Bus take
+// clients on further ports too; NATS and Kafka have one. If one fails to start, the
+// others are closed again.
+func StartAt(ctx context.Context, ports map[string][]int) (*Stack, error) {
+	var names []string
+	for _, name := range Names() {
+		if _, wanted := ports[name]; wanted {
+			names = append(names, name)
+		}
+	}
+	if len(names) < len(ports) {
+		return nil, fmt.Errorf("localstack: there are only the emulators %s", strings.Join(Names(), ", "))
+	}
+	return startAll(ctx, names, ports)
+}
+
+func startAll(ctx context.Context, names []string, ports map[string][]int) (*Stack, error) {
 	s := &Stack{emulators: make([]Emulator, len(names))}
 	errs := make([]error, len(names))
 	var wg sync.WaitGroup
 	for i, name := range names {
 		wg.Go(func() {
-			var e Emulator
-			switch name {
-			case NATSName:
-				e, errs[i] = StartNATS(ctx)
-			case KafkaName:
-				e, errs[i] = StartKafka(ctx)
-			}
-			if errs[i] == nil {
+			// An interface that holds a nil pointer isn't nil.
+			if e, err := startOne(ctx, name, ports[name]); err != nil {
+				errs[i] = err
+			} else {
 				s.emulators[i] = e
 			}
 		})
@@ -154,6 +182,27 @@ func Start(ctx context.Context, names ...string) (*Stack, error) {
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 	}
 	return s, nil
+}
+
+func startOne(ctx context.Context, name string, ports []int) (Emulator, error) {
+	first := 0
+	if len(ports) > 0 {
+		first = ports[0]
+	}
+	switch name {
+	case SQSName:
+		return startSQS(ctx, ports)
+	case PubSubName:
+		return startPubSub(ctx, ports)
+	case ServiceBusName:
+		return startServiceBus(ctx, ports)
+	case RabbitMQName:
+		return startRabbitMQ(ctx, ports)
+	case NATSName:
+		return StartNATS(ctx, NATSPort(first))
+	default:
+		return StartKafka(ctx, KafkaPort(first))
+	}
 }
 
 // Emulator returns the emulator of that name, or nil if the stack has none.

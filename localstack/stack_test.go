@@ -3,6 +3,8 @@ package localstack_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,13 +28,13 @@ func TestStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("both started in %v", time.Since(start))
-	if len(s.Emulators()) != 2 || s.URL("none") != "" || s.Emulator("none") != nil {
+	t.Logf("all started in %v", time.Since(start))
+	if len(s.Emulators()) != len(localstack.Names()) || s.URL("none") != "" || s.Emulator("none") != nil {
 		t.Error("stack has the wrong emulators")
 	}
-	for name, prefix := range map[string]string{"nats": "nats://127.0.0.1:", "kafka": "kafka://127.0.0.1:"} {
+	for _, name := range localstack.Names() {
 		e := s.Emulator(name)
-		if e.Name() != name || !strings.HasPrefix(s.URL(name), prefix) || e.Real() != (name == "nats") {
+		if e.Name() != name || !strings.HasPrefix(s.URL(name), name+"://127.0.0.1:") || e.Real() != (name == "nats") {
 			t.Errorf("%s: %s real %v", e.Name(), e.URL(), e.Real())
 		}
 		for component, version := range e.Versions() {
@@ -91,6 +93,33 @@ func TestStartRefuses(t *testing.T) {
 	}
 	if _, err := localstack.StartNATS(t.Context(), localstack.NATSDataDir(file)); err == nil {
 		t.Error("a file was taken as data directory")
+	}
+}
+
+func TestStartAt(t *testing.T) {
+	port, other := freePort(t), freePort(t)
+	s, err := localstack.StartAt(t.Context(), map[string][]int{"rabbitmq": {port, other}, "nats": {0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if s.URL("rabbitmq") != fmt.Sprintf("rabbitmq://127.0.0.1:%d", port) || len(s.Emulators()) != 2 {
+		t.Errorf("%d emulators, rabbitmq at %s", len(s.Emulators()), s.URL("rabbitmq"))
+	}
+	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", other))
+	if err != nil {
+		t.Fatalf("the further port: %v", err)
+	}
+	c.Close()
+	if _, err := localstack.StartAt(t.Context(), map[string][]int{"sqs": {port}}); err == nil {
+		t.Error("a port that is taken was had")
+	}
+	if _, err := localstack.StartAt(t.Context(), map[string][]int{"pulsar": {0}}); err == nil {
+		t.Error("an emulator that doesn't exist was started")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -99,7 +100,7 @@ func promises(r *report.Report) error {
 			errs = append(errs, fmt.Errorf("%s is the real broker and lists deviations", t.Name))
 		}
 	}
-	if len(r.Targets) < 4 {
+	if len(r.Targets) < 13 {
 		errs = append(errs, fmt.Errorf("%d targets", len(r.Targets)))
 	}
 	if s := r.Summary; s.Mutants < 5 || s.Killed != s.Mutants || s.Exit != report.ExitEqual {
@@ -108,16 +109,27 @@ func promises(r *report.Report) error {
 	return errors.Join(errs...)
 }
 
-// matrix is the answers as a Markdown table. It holds nothing that differs from
+// columns is how many targets stand side by side, so that a page can hold them.
+const columns = 7
+
+// matrix is the answers as Markdown tables. It holds nothing that differs from
 // run to run.
 func matrix(r *report.Report) string {
+	var tables []string
+	for targets := range slices.Chunk(r.Targets, columns) {
+		tables = append(tables, table(targets))
+	}
+	return strings.Join(tables, "\n")
+}
+
+func table(targets []report.Target) string {
 	var b strings.Builder
 	b.WriteString("| |")
-	for _, t := range r.Targets {
+	for _, t := range targets {
 		fmt.Fprintf(&b, " %s |", t.Name)
 	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(r.Targets)) + "\n| *basis* |")
-	for _, t := range r.Targets {
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(targets)) + "\n| *basis* |")
+	for _, t := range targets {
 		basis := "modelled"
 		if t.Real {
 			basis = "measured"
@@ -127,7 +139,7 @@ func matrix(r *report.Report) string {
 	b.WriteByte('\n')
 	for i, c := range conformance.Claims() {
 		fmt.Fprintf(&b, "| `%s` |", c.ID)
-		for _, t := range r.Targets {
+		for _, t := range targets {
 			f := t.Findings[i]
 			switch f.Verdict {
 			case report.Deviates:

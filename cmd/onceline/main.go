@@ -79,6 +79,7 @@ same for all of them.
 
 Hop 1 is producer to broker, hop 2 broker to consumer, hop 3 consumer to effect.`,
 		Example: `  onceline verify                      all embedded brokers, nothing to install
+  onceline up                          the brokers for anybody's code to connect to
   onceline explain nats                one broker's boundary in words
   onceline claims                      what is asked, and what can be answered`,
 		SilenceErrors: true,
@@ -86,6 +87,6 @@ Hop 1 is producer to broker, hop 2 broker to consumer, hop 3 consumer to effect.
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newVerify(), newPub(), newSub(), newExplain(), newClaims(), newVersion())
+	root.AddCommand(newVerify(), newUp(), newPub(), newSub(), newExplain(), newClaims(), newVersion(), newURLs())
 	return root
 }

@@ -20,7 +20,8 @@ import (
 func TestMain(m *testing.M) {
 	localstack.RunIfChild()
 	conformance.RunIfWorker()
-	goleak.VerifyTestMain(m)
+	// A package that Pub/Sub's client imports starts this as it is loaded.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
 // onceline runs the program and returns what it printed and its exit code.
@@ -39,7 +40,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"nonsense"}, report.ExitUsage, "unknown command"},
 		{[]string{"verify", "--nonsense"}, report.ExitUsage, "unknown flag"},
 		{[]string{"verify", "extra"}, report.ExitUsage, "unknown command"},
-		{[]string{"verify", "--broker", "pulsar"}, report.ExitUsage, "there are: nats"},
+		{[]string{"verify", "--broker", "pulsar"}, report.ExitUsage, "there are: sqs-standard"},
 		{[]string{"verify", "--claim", "nothing.*", "--broker", "memory"}, report.ExitUsage, "no claim matches"},
 		{[]string{"verify", "--claim", "[", "--broker", "memory"}, report.ExitUsage, "syntax error"},
 		{[]string{"verify", "--parallel", "0"}, report.ExitUsage, "above zero"},
@@ -63,7 +64,10 @@ func TestUsage(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{}, {"--help"}, {"verify", "--help"}, {"explain", "--help"}, {"claims", "--help"}, {"version", "--help"}} {
+	if stdout, _, code := onceline(t.Context(), "help", "urls"); code != 0 || !strings.Contains(stdout, "servicebus://") {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+	for _, args := range [][]string{{}, {"--help"}, {"verify", "--help"}, {"up", "--help"}, {"pub", "--help"}, {"sub", "--help"}, {"explain", "--help"}, {"claims", "--help"}, {"version", "--help"}} {
 		stdout, stderr, code := onceline(t.Context(), args...)
 		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
 			t.Errorf("%v: exit %d: %s%s", args, code, stdout, stderr)

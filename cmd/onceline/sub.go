@@ -48,7 +48,7 @@ again; 2 a wrong command line; 3 the broker can't be reached, or an interrupt.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.url, "url", os.Getenv(urlEnv), "the broker (default $"+urlEnv+")")
+	flags.StringVar(&f.url, "url", os.Getenv(urlEnv), "the broker, as 'onceline help urls' says (default $"+urlEnv+")")
 	flags.Lookup("url").DefValue = "" // it may hold a password
 	flags.StringVar(&f.subscription, "subscription", "", "the subscription, by the name that the broker's adapter gives it")
 	flags.StringVar(&f.topic, "topic", "", "its topic, for --ensure")

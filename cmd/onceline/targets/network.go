@@ -3,16 +3,17 @@ package targets
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/localstack"
 )
 
-// network is the instance of an emulator that is reached over loopback. params
-// are added to its URL.
-func network(e localstack.Emulator, params string) *conformance.Instance {
-	url := e.URL() + params
+// network is the instance of an emulator that is reached over loopback. query is
+// added to its URL.
+func network(e localstack.Emulator, query string) *conformance.Instance {
+	url := join(URL(e), query)
 	return &conformance.Instance{
 		Open:     func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, url) },
 		URL:      url,
@@ -22,6 +23,14 @@ func network(e localstack.Emulator, params string) *conformance.Instance {
 		Kill:     e.Kill,
 		Close:    e.Close,
 	}
+}
+
+// join adds a query, with its question mark, to a URL that may have one.
+func join(url, query string) string {
+	if query != "" && strings.Contains(url, "?") {
+		query = "&" + query[1:]
+	}
+	return url + query
 }
 
 // inject translates the suite's fault into the emulator's.

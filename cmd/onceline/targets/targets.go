@@ -18,7 +18,10 @@ import (
 // processes of it, with nothing installed. A program that uses them calls
 // localstack.RunIfChild and conformance.RunIfWorker first thing in main.
 func Embedded() []conformance.Target {
-	return []conformance.Target{NATS(), KafkaGroup(), KafkaShare(), Memory()}
+	return []conformance.Target{
+		SQSStandard(), SQSFIFO(), PubSub(), PubSubExactlyOnce(), ServiceBusQueue(), ServiceBusSessions(),
+		RabbitMQClassic(), RabbitMQQuorum(), RabbitMQStream(), NATS(), KafkaGroup(), KafkaShare(), Memory(),
+	}
 }
 
 // Select returns those of ts whose name or broker matches one of the globs, in

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance"
@@ -23,17 +24,9 @@ func ByURL(raw string) (conformance.Target, error) {
 		return conformance.Target{}, fmt.Errorf("target: %w: not a URL of a known scheme; there are: %s",
 			broker.ErrInvalid, strings.Join(schemes, ", "))
 	}
-	isNATS := scheme == "nats" || scheme == "nats+tls"
-	var t conformance.Target
-	switch mode := parameter(raw, "mode"); {
-	case isNATS:
-		t = natsTarget("nats-url")
-	case scheme == "kafka" && mode == "share":
-		t = kafkaShareTarget("kafka-share-url")
-	case scheme == "kafka":
-		t = kafkaGroupTarget("kafka-group-url")
-	default:
-		return t, fmt.Errorf("target: %w: scheme %q has no target", broker.ErrInvalid, scheme)
+	t, err := targetOf(scheme, raw)
+	if err != nil {
+		return conformance.Target{}, err
 	}
 	t.Kind, t.Real = report.KindLocal, true
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
@@ -46,12 +39,69 @@ func ByURL(raw string) (conformance.Target, error) {
 		}
 		i := &conformance.Instance{URL: raw,
 			Open: func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, raw) }}
-		if isNATS {
+		i.Entity = t.entity
+		if t.Broker == "nats" {
 			i = natsInstance(i)
 		}
 		return i, nil
 	}
-	return t, nil
+	return t.Target, nil
+}
+
+// remote is a target of a URL, and how it names entities.
+type remote struct {
+	conformance.Target
+	entity func(name string) broker.Entity
+}
+
+// targetOf is the target for a scheme, by the parameters that say which of an
+// adapter's boundaries holds.
+func targetOf(scheme, raw string) (remote, error) {
+	is := func(name, value string) bool { return parameter(raw, name) == value }
+	switch scheme {
+	case "sqs":
+		if is("fifo", "true") {
+			return remote{named(sqsFIFOTarget(), 4*time.Second, 0), oneName(".fifo")}, nil
+		}
+		return remote{named(sqsStandardTarget(), 4*time.Second, 0), oneName("")}, nil
+	case "pubsub":
+		if is("exactly-once", "true") {
+			return remote{named(pubsubExactlyOnceTarget(), 10*time.Second, 0), oneName("")}, nil
+		}
+		return remote{named(pubsubTarget(), 10*time.Second, 0), oneName("")}, nil
+	case "servicebus":
+		if is("sessions", "true") {
+			return remote{named(serviceBusSessionsTarget(), 5*time.Second, 20*time.Second), oneName("")}, nil
+		}
+		return remote{named(serviceBusQueueTarget(), 5*time.Second, 20*time.Second), oneName("")}, nil
+	case "rabbitmq", "rabbitmq+tls":
+		switch {
+		case is("queue", "classic"):
+			return remote{named(rabbitMQClassicTarget(), 0, 0), twoNames("/")}, nil
+		case is("queue", "stream"):
+			return remote{named(rabbitMQStreamTarget(), 0, 0), twoNames("/")}, nil
+		}
+		return remote{named(rabbitMQQuorumTarget(), time.Minute, 0), twoNames("/")}, nil
+	case "nats", "nats+tls":
+		return remote{natsTarget("nats-url"), nil}, nil
+	case "kafka":
+		if is("mode", "share") {
+			return remote{kafkaShareTarget("kafka-share-url"), nil}, nil
+		}
+		return remote{kafkaGroupTarget("kafka-group-url"), nil}, nil
+	}
+	return remote{}, fmt.Errorf("target: %w: scheme %q has no target", broker.ErrInvalid, scheme)
+}
+
+// named is a target that runs elsewhere, with a lease and a dedup window that are
+// waited for in real time; zero is for none, or for one that is too long to wait for.
+func named(t conformance.Target, lease, window time.Duration) conformance.Target {
+	t.Name += "-url"
+	t.Lease, t.WishLease, t.Window, t.Patience = lease, lease > 0, window, 2*time.Second
+	if t.Session > 0 {
+		t.Session = 2 * time.Minute // missed heartbeats of the default, a minute
+	}
+	return t
 }
 
 // parameter reads one parameter of a URL whose host may be a list.

@@ -1,0 +1,55 @@
+package rabbitmq
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/onceline/onceline/broker"
+)
+
+// realHost is a server of the vendor's:
+//
+//	ONCELINE_RABBITMQ=127.0.0.1:5672 go test -run TestReal ./adapters/rabbitmq
+//
+// The account guest with its default password must be let in.
+func realHost(t testing.TB) *host {
+	t.Helper()
+	addr := os.Getenv("ONCELINE_RABBITMQ")
+	if addr == "" {
+		t.Skip("ONCELINE_RABBITMQ names no broker")
+	}
+	return &host{addr: addr}
+}
+
+func TestReal(t *testing.T) {
+	h := realHost(t)
+	for _, kind := range []Kind{Quorum, Classic} {
+		t.Run(kind.String(), func(t *testing.T) {
+			contract(t, kind, func(t testing.TB, opts ...Option) broker.Conn { return h.dial(t, opts...) })
+		})
+	}
+}
+
+// TestRealAcksBeforeClose: acks that are written just before a channel closes can
+// get lost on quorum queues; Close asks the queue first.
+func TestRealAcksBeforeClose(t *testing.T) {
+	h := realHost(t)
+	c := h.dial(t)
+	e := entity(t, c)
+	p := publisherOf(t, c, e.Topic)
+	const n, rounds = 20000, 2
+	for round := range rounds {
+		for from := 0; from < n; from += 1000 {
+			publish(t, p, messages(1000, from)...)
+		}
+		r := receiverOf(t, c, e.Subscription)
+		ds := receive(t, r, n)
+		slices.Reverse(ds) // so that each needs a frame of its own
+		wantStates(t, settle(t, r, broker.Ack, ds...), broker.Sent)
+		closing(t, r)
+		if left := ready(t, h.raw(t), e.Subscription); left > 0 {
+			t.Fatalf("round %d: %d of %d acked messages are there again", round, left, n)
+		}
+	}
+}

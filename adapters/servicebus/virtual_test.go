@@ -1,0 +1,59 @@
+package servicebus
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	emulator "github.com/onceline/onceline/localstack/servicebus"
+)
+
+// The adapter runs in time that isn't real: a lock of five minutes, and a window of
+// ten, pass at once.
+func TestVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := emulator.New()
+		defer closing(t, s)
+		client, err := azservicebus.NewClientFromConnectionString("Endpoint=sb://127.0.0.1;SharedAccessKeyName=k;SharedAccessKey=v;UseDevelopmentEmulator=true",
+			&azservicebus.ClientOptions{NewWebSocketConn: func(context.Context, azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				s.ServeConn(theirs)
+				return ours, nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closing(t, client)
+		c, err := New(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closing(t, c)
+		if err := s.CreateQueue("q", emulator.QueueProperties{LockDuration: 5 * time.Minute, DuplicateDetection: true, Window: 10 * time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		p, r := publisherOf(t, c, "q"), receiverOf(t, c, "q")
+		begin := time.Now()
+		publish(t, p, message("x"))
+		held := receiveOne(t, r)
+		if left := held.Lease.Sub(begin); left < 5*time.Minute-time.Second || left > 5*time.Minute+time.Second {
+			t.Errorf("lease left: %v", left)
+		}
+		ds := receive(t, r, 1, time.Hour)
+		if took := time.Since(begin); len(ds) != 1 || ds[0].Attempt.Number != 2 || took < 5*time.Minute || took > 6*time.Minute {
+			t.Fatalf("%d came after %v", len(ds), took)
+		}
+		ack(t, ds[0])
+		publish(t, p, message("x"))
+		if ds = receive(t, r, 1, time.Minute); len(ds) != 0 {
+			t.Error("stored again within the window")
+		}
+		time.Sleep(10 * time.Minute)
+		publish(t, p, message("x"))
+		ack(t, *receiveOne(t, r))
+	})
+}

@@ -1,0 +1,53 @@
+package sqs
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/onceline/onceline/broker"
+)
+
+// An answer that comes while the SDK and net/http disagree about who is done
+// with the request's body is not lost, and with it the messages: without
+// onlyRead one in some dozens of these is.
+func TestAnswersSurvive(t *testing.T) {
+	t.Parallel()
+	_, w, _, p, r := tappedEnds(t, false)
+	big := message("x")
+	big.Body = []byte(strings.Repeat("x", 1<<20-4096))
+	for range 12 {
+		publish(t, p, big)
+		d := receiveOne(t, r)
+		if d.Attempt != (broker.Attempt{Number: 1, Trust: broker.Approximate}) {
+			t.Fatalf("attempt %d", d.Attempt.Number)
+		}
+		ack(t, *d)
+	}
+	if n := w.count("SendMessageBatch"); n != 12 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// What net/http gets to send can only be read, and says that it is at its end
+// once it was closed.
+func TestBodyIsOnlyRead(t *testing.T) {
+	t.Parallel()
+	_, w, _, p, _ := tappedEnds(t, true)
+	w.on("SendMessageBatch", func(r *http.Request, goOn func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+		if _, writes := r.Body.(io.WriterTo); writes {
+			t.Error("the body writes itself")
+		}
+		if r.ContentLength <= 0 {
+			t.Errorf("content length %d", r.ContentLength)
+		}
+		resp, err := goOn(r)
+		_ = r.Body.Close()
+		if n, err := io.Copy(io.Discard, r.Body); n != 0 || err != nil {
+			t.Errorf("after its end: %d bytes, %v", n, err)
+		}
+		return resp, err
+	})
+	publish(t, p, message("x"))
+}
