@@ -25,7 +25,7 @@ import (
 // DeleteMessageBatch whose entries are looked at. The SDK checks the MD5 of each
 // body, as the adapter does. Binary bodies are apart, beside raw text of the same
 // size: they have to travel in base64, a third longer.
-const benchMessages = 1000
+const benchMessages = 2000
 
 func BenchmarkRatio(b *testing.B) {
 	for _, fifo := range []bool{false, true} {
@@ -182,6 +182,9 @@ func (w *bench) rawReceive(b testing.TB, size int) time.Duration {
 		for i := range out.Messages {
 			m := &out.Messages[i]
 			sink = []byte(*m.Body)
+			if id := m.MessageAttributes[driver.HeaderID].StringValue; id == nil || *id == "" {
+				b.Fatal("no ID")
+			}
 			entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: m.ReceiptHandle}
 		}
 		done, err := w.raw.DeleteMessageBatch(ctx, &awssqs.DeleteMessageBatchInput{QueueUrl: &url, Entries: entries})

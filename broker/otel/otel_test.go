@@ -102,7 +102,7 @@ func has(t *testing.T, s sdktrace.ReadOnlySpan, want ...attribute.KeyValue) {
 	t.Helper()
 	for _, kv := range want {
 		if !slices.Contains(s.Attributes(), kv) {
-			t.Errorf("%s lacks %s=%s: %v", s.Name(), kv.Key, kv.Value.Emit(), s.Attributes())
+			t.Errorf("%s lacks %s=%s: %v", s.Name(), kv.Key, kv.Value.String(), s.Attributes())
 		}
 	}
 }
