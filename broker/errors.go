@@ -25,11 +25,12 @@ var (
 )
 
 // Errorf is fmt.Errorf for adapters and wrappers: "what: kind: cause", so that
-// errors.Is finds both kind and cause. A nil cause is left out.
+// errors.Is finds both kind and cause, and what format wraps by %w. A nil cause is
+// left out.
 func Errorf(kind, cause error, format string, args ...any) error {
-	what := fmt.Sprintf(format, args...)
+	what := fmt.Errorf(format, args...)
 	if cause == nil {
-		return fmt.Errorf("%s: %w", what, kind)
+		return fmt.Errorf("%w: %w", what, kind)
 	}
-	return fmt.Errorf("%s: %w: %w", what, kind, cause)
+	return fmt.Errorf("%w: %w: %w", what, kind, cause)
 }

@@ -150,7 +150,8 @@ type Settlement struct {
 	Outcome  Outcome
 }
 
-// State is what the broker said of a settle.
+// State is what the broker said of a settle. It stays Unknown also where the broker
+// wasn't asked: with ErrInvalid or ErrUnsupported surely nothing was done.
 type State uint8
 
 // The four states beside Unknown.

@@ -54,6 +54,10 @@ func TestErrorf(t *testing.T) {
 	if !errors.Is(err, broker.ErrClosed) || err.Error() != "100% of it: closed" {
 		t.Errorf("%v", err)
 	}
+	err = broker.Errorf(broker.ErrInvalid, nil, "parameter %q: %w", "ca", io.ErrNoProgress)
+	if !errors.Is(err, broker.ErrInvalid) || !errors.Is(err, io.ErrNoProgress) || err.Error() != `parameter "ca": multiple Read calls return no data or error: invalid` {
+		t.Errorf("%v", err)
+	}
 	all := []error{broker.ErrInvalid, broker.ErrRefused, broker.ErrTooLarge, broker.ErrUnroutable, broker.ErrUnknownOutcome, broker.ErrLeaseLost,
 		broker.ErrWindowExceeded, broker.ErrUnsupported, broker.ErrNotFound, broker.ErrConflict, broker.ErrUnauthorized, broker.ErrBusy,
 		broker.ErrUnavailable, broker.ErrClosed}

@@ -34,6 +34,8 @@ type childSpec struct {
 	Dir   string
 	NATS  natsConfig
 	Kafka kafkaConfig
+
+	NATSNode natsNode
 }
 
 // ChildOption is an option of [StartChild]: a [NATSOption] for "nats", a

@@ -75,6 +75,8 @@ func childBroker(spec childSpec) (backend, error) {
 	switch spec.Name {
 	case NATSName:
 		return &natsBackend{config: spec.NATS}, nil
+	case natsNodeName:
+		return &natsNodeBackend{node: spec.NATSNode}, nil
 	case KafkaName:
 		b := &kafkaBackend{config: spec.Kafka, overTCP: true}
 		b.groups.init(spec.Kafka.GroupConfigs)
@@ -87,6 +89,8 @@ func childPorts(b backend) []int {
 	switch b := b.(type) {
 	case *natsBackend:
 		return []int{int(b.port.Load())}
+	case *natsNodeBackend:
+		return []int{b.node.Client}
 	case *kafkaBackend:
 		return b.ports
 	}

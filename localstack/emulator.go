@@ -93,6 +93,9 @@ func (e *emulator) Real() bool { return e.real }
 // URL returns the address for clients, through the fault proxy.
 func (e *emulator) URL() string { return e.url }
 
+// Address returns host:port for clients, one for each broker.
+func (e *emulator) Address() string { return strings.TrimPrefix(e.url, e.name+"://") }
+
 // DirectURL returns an address of the same broker around the fault proxy, or URL
 // where there is none.
 func (e *emulator) DirectURL() string {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -357,5 +360,27 @@ func TestKafkaUser(t *testing.T) {
 	}
 	if err := e.SetGroupConfigs("g", map[string]string{"share.auto.offset.reset": "earliest"}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestKafkaRefusesOtherProtocols: what is no frame of Kafka never reaches the
+// broker, which would make room for the size that its first bytes say.
+func TestKafkaRefusesOtherProtocols(t *testing.T) {
+	e := startKafka(t)
+	for _, hello := range []string{"GET / HTTP/1.1\r\n\r\n", "AMQP\x00\x00\x09\x01", "\x7f\xff\xff\xff", "\xff\xff\xff\xff", "\x00\x00\x00\x01a"} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(e.URL(), "kafka://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, hello); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%q: %d bytes, %v; want the end", hello, n, err)
+		}
+		c.Close()
 	}
 }

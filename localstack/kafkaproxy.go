@@ -70,8 +70,11 @@ func serveKafka(l *link, front *kafkaFront) {
 // request decides on the next frame of the client.
 func (k *kafkaLink) request(b []byte) (int, fate) {
 	size := kafkaFrameSize(b, kafkaHeader)
-	if size <= 0 {
-		return size, forward
+	if size < 0 {
+		return len(b), dropAndCut // as Kafka does; the model would make room for any size
+	}
+	if size == 0 {
+		return 0, forward
 	}
 	frame := b[:size]
 	r := parseKafkaRequest(frame)

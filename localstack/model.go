@@ -42,20 +42,20 @@ type model interface {
 // modelled is the emulator around a model. Its data live in this process; what
 // is durable outlives Restart and Kill, and nothing outlives Close.
 type modelled struct {
-	name, url string
-	versions  map[string]string
-	model     model
-	front     *front
-	trace     *tracer
-	serving   chan error // the end of Serve
+	name, address, url string
+	versions           map[string]string
+	model              model
+	front              *front
+	trace              *tracer
+	serving            chan error // the end of Serve
 
 	mu     sync.Mutex // one lifecycle call at a time
 	closed bool
 }
 
 // serve runs m behind a front on a port, and further ones, of 127.0.0.1; 0 is a
-// free one.
-func serve(name string, m model, trace *tracer, versions map[string]string, ports ...int) (*modelled, error) {
+// free one. suffix is what its URL has behind the address.
+func serve(name, suffix string, m model, trace *tracer, versions map[string]string, ports ...int) (*modelled, error) {
 	e := &modelled{name: name, versions: versions, model: m, front: newFront(), trace: trace, serving: make(chan error, 1)}
 	if len(ports) == 0 {
 		ports = []int{0}
@@ -67,7 +67,7 @@ func serve(name string, m model, trace *tracer, versions map[string]string, port
 			return nil, errors.Join(err, e.front.end(context.Background()), m.Close(context.Background()))
 		}
 		if i == 0 {
-			e.url = name + "://" + addr
+			e.address, e.url = addr, name+"://"+addr+suffix
 		}
 	}
 	go func() { e.serving <- m.Serve(e.front) }()
@@ -80,6 +80,9 @@ func (e *modelled) Name() string { return e.name }
 
 // URL returns the address for clients.
 func (e *modelled) URL() string { return e.url }
+
+// Address returns host:port for clients.
+func (e *modelled) Address() string { return e.address }
 
 // DirectURL equals URL: the faults are in the broker itself, so there is no way
 // around them and nothing to gain by one.

@@ -57,10 +57,16 @@ type Emulator interface {
 	// Name returns the name by which the emulator was started.
 	Name() string
 
-	// URL returns the address for clients: the emulator's name, "://" and host:port,
-	// for Kafka one for each broker, separated by commas. It holds no credentials
-	// and no parameters, and stays the same until Close.
+	// URL returns what this toolkit's broker.Open takes: the emulator's name, "://",
+	// the Address, and what else the adapter needs ("/?anonymous=true" for SQS, a
+	// project for Pub/Sub). It holds no secrets and stays the same until Close.
+	// RabbitMQ's streams need the query "queue=stream&stream-port=PORT" added, with
+	// the same port.
 	URL() string
+
+	// Address returns host:port for clients, for Kafka one for each broker,
+	// separated by commas. It stays the same until Close.
+	Address() string
 
 	// DirectURL returns an address of the same broker that goes around the fault
 	// proxy, for measuring speed; no fault and no freeze concerns it, nor the

@@ -100,6 +100,7 @@ func TestEnsureDeadLetter(t *testing.T) {
 }
 
 func TestTopicAndSubscriptions(t *testing.T) {
+	t.Parallel() // it waits, as a rule
 	n := start(t)
 	c := n.dial(t, RequireSessions())
 	plain := broker.Entity{Topic: "prices", Subscription: "prices/audit"}

@@ -52,7 +52,8 @@ const (
 	asking                      // a request to the management link
 	sleeping                    // between two attempts
 	opening                     // a session or link is to be answered
-	waiting                     // for a message, or for the answer to one
+	waiting                     // for the answer to a message
+	taking                      // messages are waited for
 	accepting                   // the time to wait for a session is worked out
 	writing                     // a frame
 	shared                      // no place: the context is part of another one
@@ -139,9 +140,13 @@ func (o *outer) end() (seen bool) {
 
 // within runs one call of the SDK in an attempt of its own.
 func within(soft, life context.Context, call func(context.Context) error) error {
-	o := &outer{soft: soft, life: life}
-	defer o.end()
-	return call(&attempt{Context: soft, outer: o})
+	one := &struct {
+		attempt
+		outer outer
+	}{outer: outer{soft: soft, life: life}}
+	one.attempt.Context, one.attempt.outer = soft, &one.outer
+	defer one.outer.end()
+	return call(&one.attempt)
 }
 
 // attempts makes the attempts of calls that follow each other.
@@ -172,12 +177,22 @@ func (a *attempt) has(p place) bool { return place(a.marks.Load())&p != 0 }
 
 // Done implements context.Context.
 func (a *attempt) Done() <-chan struct{} {
-	at := caller()
+	if a.has(taking) && !a.outer.made.Load() {
+		// A pull that has waited for a message writes nothing under its context any
+		// more: it makes one for the wait for the rest.
+		a.marks.Or(uint32(shared))
+		return a.Context.Done()
+	}
+	// What caller does, a frame less deep: it is most of what a settle costs here.
+	var pcs [1]uintptr
+	runtime.Callers(2, pcs[:])
+	at := placeAt(pcs[0])
 	if at == elsewhere {
 		a.marks.Or(uint32(shared))
 		return a.outer.get().Done()
 	}
-	if at == handing && throughRPC() {
+	// A sender makes requests only as it opens its link.
+	if at == handing && (!a.once || a.has(opening)) && throughRPC() {
 		at = asking
 	}
 	was := place(a.marks.Or(uint32(at)))
@@ -259,8 +274,10 @@ func placeOf(function string) place {
 			return disposing
 		case "(*Session).waitForFrame", "(*link).waitForFrame":
 			return opening
-		case "(*Receiver).Receive", "(*SendReceipt).Wait":
+		case "(*SendReceipt).Wait":
 			return waiting
+		case "(*Receiver).Receive":
+			return taking
 		case "(*Conn).getWriteTimeout":
 			return writing
 		}

@@ -176,7 +176,7 @@ func TestAttemptPlaces(t *testing.T) {
 	})
 	run("settle", disposing, func(a *attempt) error { return rcv.CompleteMessage(a, sdk(0), nil) })
 	run("management", asking, func(a *attempt) error { return rcv.CompleteMessage(a, bare(sdk(1)), nil) })
-	run("receive", waiting, func(a *attempt) error {
+	run("receive", taking, func(a *attempt) error {
 		_, err := rcv.ReceiveMessages(a, 1, nil)
 		return err
 	})
@@ -202,6 +202,33 @@ func TestAttemptPlaces(t *testing.T) {
 	const sb = "github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	if placeOf("github.com/Azure/go-amqp.(*Conn).getWriteTimeout") != writing || placeOf(sb+".(*SessionReceiver).newLink") != accepting {
 		t.Error("writing, accepting")
+	}
+}
+
+// The wait for the rest of a pull's messages ends with the caller's context, at once
+// and with what came, and takes no context of its own around that.
+func TestRestOfPull(t *testing.T) {
+	_, _, _, p, r := ends(t)
+	var rcv *azservicebus.Receiver
+	if !r.As(&rcv) {
+		t.Fatal("no handle")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	o := &outer{soft: ctx, life: t.Context()}
+	defer o.end()
+	a := &attempt{Context: ctx, outer: o}
+	came := make(chan int, 1)
+	go func() {
+		ms, _ := rcv.ReceiveMessages(a, 2, &azservicebus.ReceiveMessagesOptions{TimeAfterFirstMessage: time.Minute})
+		came <- len(ms)
+	}()
+	until(t, "the pull", func() bool { return a.has(taking) })
+	publish(t, p, message("x"))
+	until(t, "the rest", func() bool { return a.has(shared) })
+	begin := time.Now()
+	cancel()
+	if n, took := <-came, time.Since(begin); n != 1 || took > grace/2 || o.made.Load() {
+		t.Errorf("%d came after %v; an outer end: %v", n, took, o.made.Load())
 	}
 }
 

@@ -20,11 +20,7 @@ func (r *receiver) Close(ctx context.Context) error {
 	defer cancel()
 	defer r.end()
 	r.close()
-	r.mu.Lock()
-	if r.cancel != nil {
-		r.cancel()
-	}
-	r.mu.Unlock()
+	r.endPull()
 	select {
 	case r.receiving <- struct{}{}:
 	case <-ctx.Done(): // Receive is stuck in a write
@@ -145,9 +141,9 @@ func (r *receiver) detach(ctx context.Context, b *inbox) error {
 		ms = <-caught
 	}
 	var ops []driver.Op
-	s := &slab{items: make([]held, 0, len(ms))}
-	for _, m := range ms {
-		op := r.abandon(m, s.add(m, b))
+	s := newSlab(ms, b)
+	for i, m := range ms {
+		op := r.abandon(m, &s.items[i])
 		op.Again = true // by token
 		ops = append(ops, op)
 	}

@@ -17,10 +17,12 @@ import (
 // A hundred opens and closes, and fifty cancelled receives, leave no goroutine
 // (TestMain) and no message that is locked.
 func TestOpenClose(t *testing.T) {
+	const rounds = 40
 	for _, kind := range []string{"queue", "sessions"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			n, _, e, p, _ := ends(t, func(e *broker.Entity) { e.Ordered = kind == "sessions" })
-			for i := range 100 {
+			for i := range rounds {
 				c := n.dial(t)
 				r := receiverOf(t, c, e.Subscription)
 				q := publisherOf(t, c, e.Topic)
@@ -51,8 +53,8 @@ func TestOpenClose(t *testing.T) {
 			c := n.dial(t)
 			r := receiverOf(t, c, e.Subscription)
 			seen := map[string]bool{}
-			for len(seen)+n.counts(t, e.Topic).DeadLettered < 50 {
-				ds := receive(t, r, 50, 2*time.Second)
+			for len(seen)+n.counts(t, e.Topic).DeadLettered < rounds/2 {
+				ds := receive(t, r, rounds/2, 2*time.Second)
 				if len(ds) == 0 {
 					t.Fatalf("%d came, %+v", len(seen), n.counts(t, e.Topic))
 				}
@@ -153,9 +155,18 @@ func TestCloseUnderTraffic(t *testing.T) {
 		if len(ds) == 0 {
 			t.Fatalf("%d of %d came, %+v", len(seen), total, n.counts(t, e.Topic))
 		}
-		for _, d := range ds {
-			ack(t, d)
-			seen[d.ID] = true
+		s := make([]broker.Settlement, len(ds))
+		for i := range ds {
+			s[i] = broker.Settlement{Delivery: &ds[i], Action: broker.Ack}
+			seen[ds[i].ID] = true
+		}
+		if err := r.Settle(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		for i := range s {
+			if s[i].Outcome.State != broker.Confirmed {
+				t.Errorf("ack %q: %+v", ds[i].ID, s[i].Outcome)
+			}
 		}
 	}
 }

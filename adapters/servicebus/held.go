@@ -72,19 +72,21 @@ type held struct {
 
 // slab is what one Receive handed out.
 type slab struct {
-	items    []held // of fixed capacity, for tokens point into it
+	items    []held // of fixed length, for tokens point into it
 	left     atomic.Int32
 	deadline atomic.Int64 // unix nanoseconds: the latest lease of all items
 }
 
-func (s *slab) add(m *azservicebus.ReceivedMessage, b *inbox) *held {
-	n := len(s.items)
-	s.items = s.items[:n+1]
-	h := &s.items[n]
-	h.msg, h.box, h.slab = m, b, s
-	s.left.Add(1)
-	b.held.Add(1)
-	return h
+// newSlab holds ms, which came to b.
+func newSlab(ms []*azservicebus.ReceivedMessage, b *inbox) *slab {
+	s := &slab{items: make([]held, len(ms))}
+	for i, m := range ms {
+		h := &s.items[i]
+		h.msg, h.box, h.slab = m, b, s
+	}
+	s.left.Store(int32(len(ms)))
+	b.held.Add(int32(len(ms)))
+	return s
 }
 
 // done reports that nothing is left to give back.

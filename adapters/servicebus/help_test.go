@@ -48,7 +48,7 @@ func (n *namespace) url() string { return "servicebus://" + n.host }
 // dial opens a connection; the test closes it.
 func (n *namespace) dial(t testing.TB, opts ...Option) broker.Conn {
 	t.Helper()
-	c, err := Dial(t.Context(), n.url(), append([]Option{Clock(n.Clock().Now)}, opts...)...)
+	c, err := Dial(t.Context(), n.url(), append([]Option{Clock(n.Clock())}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 // Whatever a message holds arrives as it was sent.
 func TestAnyMessage(t *testing.T) {
+	t.Parallel() // it waits, as a rule
 	for _, kind := range []string{"queue", "sessions"} {
 		_, _, _, p, r := ends(t, func(e *broker.Entity) { e.Ordered = kind == "sessions" })
 		long := strings.Repeat("x", broker.MaxID)

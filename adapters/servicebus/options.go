@@ -10,6 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/driver"
 )
 
 // Option is an option of New, Dial, FromConnectionString and FromCredential.
@@ -86,14 +87,14 @@ func SessionIdle(d time.Duration) Option {
 	}
 }
 
-// Clock is by which leases are counted: the broker's, where it can be moved, as
-// an emulator's. Default: time.Now.
-func Clock(now func() time.Time) Option {
+// Clock is the time by which leases are counted, for an emulator whose time is
+// moved. Default: the real time.
+func Clock(c driver.Clock) Option {
 	return func(o *options) error {
-		if now == nil {
+		if c == nil {
 			return broker.Errorf(broker.ErrInvalid, nil, "servicebus: no clock")
 		}
-		o.now = now
+		o.now = c.Now
 		return nil
 	}
 }

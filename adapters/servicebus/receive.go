@@ -44,6 +44,7 @@ type receiver struct {
 	box    *inbox      // nil: no session is held
 	parked []*inbox    // sessions with deliveries in hand and no new messages
 	idle   *time.Timer // runs tidy
+	lap    *time.Timer // ends the pull under way: one timer for all pulls
 
 	mu      sync.Mutex
 	slabs   []*slab
@@ -75,6 +76,8 @@ func (c *conn) OpenReceiver(ctx context.Context, subscription string, o broker.R
 	r.life, r.end = context.WithCancel(context.Background())
 	r.idle = time.AfterFunc(time.Hour, r.tidy)
 	r.idle.Stop()
+	r.lap = time.AfterFunc(time.Hour, r.endPull)
+	r.lap.Stop()
 	facts := c.describeSource(ctx, &src)
 	if facts != nil {
 		r.lease = facts.lease
@@ -175,6 +178,8 @@ func (r *receiver) Receive(ctx context.Context, max int, out *driver.Batch) erro
 	}
 }
 
+var pullOptions = azservicebus.ReceiveMessagesOptions{TimeAfterFirstMessage: restGap}
+
 // pull asks the SDK for up to max messages and waits for the first of them, for a
 // quarter of the lease at most, which is counted from when a message was asked for.
 func (r *receiver) pull(ctx context.Context, b *inbox, max int) ([]*azservicebus.ReceivedMessage, time.Time, error) {
@@ -182,20 +187,21 @@ func (r *receiver) pull(ctx context.Context, b *inbox, max int) ([]*azservicebus
 	if r.lease > 0 {
 		lap = r.lease / 4
 	}
-	ctx, cancel := context.WithTimeout(ctx, lap)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.mu.Lock()
-	r.cancel = cancel // for Close
+	r.cancel = cancel // for Close and the lap's end
 	if r.open.Err() != nil {
 		cancel()
 	}
 	r.mu.Unlock()
+	r.lap.Reset(lap)
+	defer r.lap.Stop()
 	n := min(max, b.ask, maxCredits)
 	asked := r.c.Now()
-	o := azservicebus.ReceiveMessagesOptions{TimeAfterFirstMessage: restGap}
 	var ms []*azservicebus.ReceivedMessage
 	err := within(ctx, r.life, func(ctx context.Context) (err error) {
-		ms, err = b.in.ReceiveMessages(ctx, n, &o)
+		ms, err = b.in.ReceiveMessages(ctx, n, &pullOptions)
 		return err
 	})
 	if len(ms) > 0 {
@@ -204,6 +210,16 @@ func (r *receiver) pull(ctx context.Context, b *inbox, max int) ([]*azservicebus
 		b.credits = n
 	}
 	return ms, asked, err
+}
+
+// endPull ends the pull under way. The lap's timer may run it late, for the next
+// pull: that one then has a short lap.
+func (r *receiver) endPull() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cancel != nil {
+		r.cancel()
+	}
 }
 
 // heals reports whether a failed pull may work when it is tried again.
@@ -225,9 +241,11 @@ func (r *receiver) ended(ctx context.Context) error {
 
 // hand gives messages to the caller.
 func (r *receiver) hand(b *inbox, ms []*azservicebus.ReceivedMessage, asked time.Time, out *driver.Batch) {
-	s := &slab{items: make([]held, 0, len(ms))}
+	s := newSlab(ms, b)
+	now := r.c.Now()
+	var last time.Time // of the leases
 	out.Grow(len(ms))
-	for _, m := range ms {
+	for i, m := range ms {
 		d, t := out.Add()
 		fill(&d.Message, m)
 		if m.DeliveryCount > 0 {
@@ -237,14 +255,16 @@ func (r *receiver) hand(b *inbox, ms []*azservicebus.ReceivedMessage, asked time
 			d.Position.Offset = uint64(*m.SequenceNumber)
 		}
 		if b.session == nil {
-			d.Lease = r.deadline(m.LockedUntil, r.lease, asked)
+			d.Lease = deadline(m.LockedUntil, r.lease, asked, now)
 		} else {
 			d.Lease = b.lockEnd()
 		}
-		s.extend(d.Lease)
-		t.Epoch, t.Ref = b.epoch, s.add(m, b)
+		if d.Lease.After(last) {
+			last = d.Lease
+		}
+		t.Epoch, t.Ref = b.epoch, &s.items[i]
 	}
-	now := r.c.Now()
+	s.extend(last)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	keep := r.slabs[:0]
@@ -262,8 +282,7 @@ func (r *receiver) hand(b *inbox, ms []*azservicebus.ReceivedMessage, asked time
 // began between then and now, and lasts for lease. Otherwise the clocks differ,
 // and it is counted from then, or, where nobody told how long a lock lasts, for
 // the shortest that there is.
-func (r *receiver) deadline(until *time.Time, lease time.Duration, then time.Time) time.Time {
-	now := r.c.Now()
+func deadline(until *time.Time, lease time.Duration, then, now time.Time) time.Time {
 	from, to := then.Add(minLock), now.Add(maxLock)
 	if lease > 0 {
 		from, to = then.Add(lease), now.Add(lease)

@@ -161,7 +161,7 @@ func (r *receiver) accept(ctx context.Context) error {
 		// it as it answers.
 		asked = now.Add(-min(now.Sub(asked), b.lock/4))
 	}
-	b.until = r.deadline(&until, r.lease, asked)
+	b.until = deadline(&until, r.lease, asked, now)
 	r.adopt(b)
 	return nil
 }
@@ -241,7 +241,7 @@ func (r *receiver) renew(ctx context.Context, b *inbox) error {
 		return err
 	}
 	until := b.session.LockedUntil()
-	end := r.deadline(&until, r.lease, asked)
+	end := deadline(&until, r.lease, asked, r.c.Now())
 	b.mu.Lock()
 	b.until = end
 	b.mu.Unlock()

@@ -10,10 +10,12 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/localstack/fault"
+	emulator "github.com/onceline/onceline/localstack/servicebus"
 )
 
 // The receiver goes through the sessions by itself, and each is in order.
 func TestSessions(t *testing.T) {
+	t.Parallel() // it waits, as a rule
 	n, _, e, p, r := ends(t, ordered)
 	var ms []broker.Message
 	for i := range 30 {
@@ -44,38 +46,43 @@ func TestSessions(t *testing.T) {
 // A session with a delivery in hand doesn't keep the receiver from the others, and
 // isn't let go.
 func TestSessionInHand(t *testing.T) {
-	n, c, e, p, r := ends(t, ordered)
-	publish(t, p, keyed("a1", "a"))
-	a1 := receiveOne(t, r)
-	publish(t, p, keyed("b1", "b"), keyed("c1", "c"))
-	b1, c1 := receiveOne(t, r), receiveOne(t, r)
-	publish(t, p, keyed("a2", "a"))
-	a2 := receiveOne(t, r)
-	if a2.ID != "a2" {
-		t.Errorf("%q", a2.ID)
-	}
-	// Given back, it comes again by the same session.
-	if _, err := b1.Nack(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	again := receiveOne(t, r)
-	if again.ID != b1.ID || again.Attempt.Number != 2 {
-		t.Errorf("%q at attempt %d", again.ID, again.Attempt.Number)
-	}
-	ack(t, *a1, *a2, *again, *c1)
-	if k := n.counts(t, e.Topic); k.Active != 0 {
-		t.Errorf("left: %+v", k)
-	}
-	// What is done with is let go: another receiver can have it.
-	if ds := receive(t, r, 1, 300*time.Millisecond); len(ds) != 0 {
-		t.Errorf("%q came", ds[0].ID)
-	}
-	publish(t, p, keyed("a3", "a"), keyed("b3", "b"), keyed("c3", "c"))
-	begin := time.Now()
-	ack(t, receiveAll(t, receiverOf(t, c, e.Subscription), 3)...)
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	virtually(t, func(t *testing.T, s *emulator.Server, c broker.Conn) {
+		if err := s.CreateQueue("q", emulator.QueueProperties{RequiresSession: true}); err != nil {
+			t.Fatal(err)
+		}
+		n, p, r := &namespace{Server: s}, publisherOf(t, c, "q"), receiverOf(t, c, "q")
+		publish(t, p, keyed("a1", "a"))
+		a1 := receiveOne(t, r)
+		publish(t, p, keyed("b1", "b"), keyed("c1", "c"))
+		b1, c1 := receiveOne(t, r), receiveOne(t, r)
+		publish(t, p, keyed("a2", "a"))
+		a2 := receiveOne(t, r)
+		if a2.ID != "a2" {
+			t.Errorf("%q", a2.ID)
+		}
+		// Given back, it comes again by the same session.
+		if _, err := b1.Nack(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		again := receiveOne(t, r)
+		if again.ID != b1.ID || again.Attempt.Number != 2 {
+			t.Errorf("%q at attempt %d", again.ID, again.Attempt.Number)
+		}
+		ack(t, *a1, *a2, *again, *c1)
+		if k := n.counts(t, "q"); k.Active != 0 {
+			t.Errorf("left: %+v", k)
+		}
+		// What is done with is let go: another receiver can have it.
+		if ds := receive(t, r, 1, 300*time.Millisecond); len(ds) != 0 {
+			t.Errorf("%q came", ds[0].ID)
+		}
+		publish(t, p, keyed("a3", "a"), keyed("b3", "b"), keyed("c3", "c"))
+		begin := time.Now()
+		ack(t, receiveAll(t, receiverOf(t, c, "q"), 3)...)
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 // A session's order holds when messages come while others are taken, in calls that
@@ -208,6 +215,7 @@ func TestSessionClose(t *testing.T) {
 
 // A cancelled Receive that waits for a session leaves none locked.
 func TestSessionCancel(t *testing.T) {
+	t.Parallel() // it waits, as a rule
 	_, c, e, p, r := ends(t, ordered)
 	other := receiverOf(t, c, e.Subscription)
 	for i := range 20 {
@@ -233,18 +241,22 @@ func TestSessionCancel(t *testing.T) {
 
 // A session is let go when nothing of it is in hand and nobody receives.
 func TestSessionIdle(t *testing.T) {
-	_, c, e, p, r := ends(t, ordered)
-	publish(t, p, keyed("a", "k"))
-	d := receiveOne(t, r)
-	publish(t, p, keyed("b", "k"))
-	other := receiverOf(t, c, e.Subscription)
-	if ds := receive(t, other, 1, 2*idleHold); len(ds) != 0 {
-		t.Fatalf("%q came while the session is held", ds[0].ID)
-	}
-	ack(t, *d)
-	begin := time.Now()
-	ack(t, *receiveOne(t, other))
-	if took := time.Since(begin); took > 3*idleHold {
-		t.Errorf("it took %v", took)
-	}
+	virtually(t, func(t *testing.T, s *emulator.Server, c broker.Conn) {
+		if err := s.CreateQueue("q", emulator.QueueProperties{RequiresSession: true}); err != nil {
+			t.Fatal(err)
+		}
+		p, r, other := publisherOf(t, c, "q"), receiverOf(t, c, "q"), receiverOf(t, c, "q")
+		publish(t, p, keyed("a", "k"))
+		d := receiveOne(t, r)
+		publish(t, p, keyed("b", "k"))
+		if ds := receive(t, other, 1, 2*idleHold); len(ds) != 0 {
+			t.Fatalf("%q came while the session is held", ds[0].ID)
+		}
+		ack(t, *d)
+		begin := time.Now()
+		ack(t, *receiveOne(t, other))
+		if took := time.Since(begin); took > idleHold+10*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
 }

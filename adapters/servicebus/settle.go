@@ -53,9 +53,12 @@ func (r *receiver) settleAll(o *outer, ops []driver.Op) {
 		r.settleOne(o.soft, &attempts{soft: o.soft, outer: o}, &ops[0], &renewed)
 		return
 	}
-	var next atomic.Int64
+	var next, worker atomic.Int64
+	first := make([]attempt, min(len(ops), settleWorkers)) // one for each worker
 	work := func() {
-		as := attempts{soft: o.soft, outer: o}
+		a := &first[worker.Add(1)-1]
+		a.Context, a.outer = o.soft, o
+		as := attempts{soft: o.soft, outer: o, last: a, clean: true}
 		for {
 			i := int(next.Add(1)) - 1
 			if i >= len(ops) {
@@ -65,7 +68,7 @@ func (r *receiver) settleAll(o *outer, ops []driver.Op) {
 		}
 	}
 	var wait sync.WaitGroup
-	for range min(len(ops), settleWorkers) - 1 {
+	for range len(first) - 1 {
 		wait.Go(work)
 	}
 	work()
@@ -314,7 +317,7 @@ func (r *receiver) extend(ctx context.Context, as *attempts, op *driver.Op, h *h
 			})
 		}
 		if err == nil {
-			until = r.deadline(m.LockedUntil, r.lease, asked)
+			until = deadline(m.LockedUntil, r.lease, asked, r.c.Now())
 		}
 	}
 	switch {

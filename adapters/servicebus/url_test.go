@@ -116,7 +116,7 @@ func TestCredentialAndTLS(t *testing.T) {
 	server, client := certificates(t)
 	n := start(t, emulator.TLS(server))
 	e := entity()
-	c, err := FromCredential(n.host, credential{}, TLS(client), Clock(n.Clock().Now))
+	c, err := FromCredential(n.host, credential{}, TLS(client), Clock(n.Clock()))
 	if err != nil {
 		t.Fatal(err)
 	}

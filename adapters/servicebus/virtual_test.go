@@ -9,12 +9,14 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
+	"github.com/onceline/onceline/broker"
 	emulator "github.com/onceline/onceline/localstack/servicebus"
 )
 
-// The adapter runs in time that isn't real: a lock of five minutes, and a window of
-// ten, pass at once.
-func TestVirtualTime(t *testing.T) {
+// virtually runs a test in time that isn't real, with a server behind a pipe: what
+// waits takes no time, and as long as it should.
+func virtually(t *testing.T, test func(t *testing.T, s *emulator.Server, c broker.Conn), opts ...Option) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := emulator.New()
 		defer closing(t, s)
@@ -28,11 +30,19 @@ func TestVirtualTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer closing(t, client)
-		c, err := New(client)
+		c, err := New(client, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer closing(t, c)
+		test(t, s, c)
+	})
+}
+
+// The adapter runs in time that isn't real: a lock of five minutes, and a window of
+// ten, pass at once.
+func TestVirtualTime(t *testing.T) {
+	virtually(t, func(t *testing.T, s *emulator.Server, c broker.Conn) {
 		if err := s.CreateQueue("q", emulator.QueueProperties{LockDuration: 5 * time.Minute, DuplicateDetection: true, Window: 10 * time.Minute}); err != nil {
 			t.Fatal(err)
 		}
@@ -55,5 +65,30 @@ func TestVirtualTime(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		publish(t, p, message("x"))
 		ack(t, *receiveOne(t, r))
+	})
+}
+
+// A pull that nothing comes to ends after a quarter of the lease, from which the
+// lease of what comes is counted, and the next one has a quarter of its own.
+func TestPullLap(t *testing.T) {
+	virtually(t, func(t *testing.T, s *emulator.Server, c broker.Conn) {
+		const lease = 20 * time.Second
+		if err := s.CreateQueue("q", emulator.QueueProperties{LockDuration: lease}); err != nil {
+			t.Fatal(err)
+		}
+		d, err := connOf(t, c).OpenReceiver(t.Context(), "q", broker.ReceiverOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closing(t, d)
+		r := d.(*receiver)
+		r.lease = lease
+		for range 3 {
+			begin := time.Now()
+			ms, asked, err := r.pull(t.Context(), r.box, 1)
+			if took := time.Since(begin); len(ms) != 0 || !cancelled(err) || !asked.Equal(begin) || took != lease/4 {
+				t.Errorf("%d came, %v, after %v", len(ms), err, took)
+			}
+		}
 	})
 }

@@ -1,11 +1,6 @@
 package main
 
-import (
-	"strings"
-
-	"github.com/onceline/onceline/cmd/onceline/targets"
-	"github.com/onceline/onceline/localstack"
-)
+import "github.com/onceline/onceline/localstack"
 
 // endpoint is how to connect to a broker that up runs.
 type endpoint struct {
@@ -23,12 +18,8 @@ type variable struct {
 	Value string `json:"value"`
 }
 
-// project is the Google Cloud project of the model: any name does.
-const project = "onceline"
-
 func endpointOf(e localstack.Emulator) endpoint {
-	_, address, _ := strings.Cut(e.URL(), "://")
-	return endpoint{Broker: e.Name(), Real: e.Real(), URL: targets.URL(e), Address: address, Env: environment(e.Name(), address)}
+	return endpoint{Broker: e.Name(), Real: e.Real(), URL: e.URL(), Address: e.Address(), Env: environment(e.Name(), e.Address())}
 }
 
 func environment(name, address string) []variable {
@@ -37,12 +28,13 @@ func environment(name, address string) []variable {
 		return []variable{{"AWS_ENDPOINT_URL_SQS", "http://" + address}, {"AWS_REGION", "us-east-1"},
 			{"AWS_ACCESS_KEY_ID", "local"}, {"AWS_SECRET_ACCESS_KEY", "local"}}
 	case localstack.PubSubName:
-		return []variable{{"PUBSUB_EMULATOR_HOST", address}, {"PUBSUB_PROJECT_ID", project}}
+		return []variable{{"PUBSUB_EMULATOR_HOST", address}, {"PUBSUB_PROJECT_ID", localstack.Project}}
 	case localstack.ServiceBusName:
 		return []variable{{"SERVICEBUS_CONNECTION_STRING", "Endpoint=sb://" + address +
 			";SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"}}
 	case localstack.RabbitMQName:
-		return []variable{{"AMQP_URL", "amqp://guest:guest@" + address + "/"}}
+		return []variable{{"AMQP_URL", "amqp://guest:guest@" + address + "/"},
+			{"RABBITMQ_STREAM_URL", "rabbitmq-stream://guest:guest@" + address + "/"}}
 	case localstack.NATSName:
 		return []variable{{"NATS_URL", "nats://" + address}}
 	case localstack.KafkaName:

@@ -24,6 +24,10 @@ func main() {
 	localstack.RunIfChild()
 	conformance.RunIfWorker()
 
+	// A reader that ends early, as head does, must not kill us in the middle: the
+	// write says so, and what isn't settled is given back.
+	signal.Ignore(syscall.SIGPIPE)
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	go func() {

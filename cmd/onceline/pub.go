@@ -30,6 +30,7 @@ type pubFlags struct {
 	headers                   []string
 	json, ensure, quiet       bool
 	attempts, batch           int
+	window                    time.Duration
 	timeout                   time.Duration
 }
 
@@ -47,6 +48,7 @@ broker's window. With --json each line is an object as "onceline sub --json" pri
 it: {"id": "1", "key": "k", "body": "text", "headers": [{"key": "a", "value": "b"}]};
 body_base64 and value_base64 hold what is not text.
 
+A reader of the receipts that ends early ends it too; --quiet prints fewer of them.
 Order is kept. A message without an answer is tried again with the same ID as long
 as that can't make a second copy; on a broker that doesn't deduplicate it is not.
 
@@ -68,6 +70,7 @@ Exit codes: 0 the broker has all messages; 1 one was refused or its outcome is u
 	flags.StringArrayVar(&f.headers, "header", nil, "add NAME=VALUE to each message")
 	flags.BoolVar(&f.json, "json", false, "read JSON objects, and print receipts as JSON")
 	flags.BoolVar(&f.ensure, "ensure", false, "create the topic if it doesn't exist")
+	flags.DurationVar(&f.window, "window", 0, "dedup window to create it with, with --ensure (default the broker's)")
 	flags.BoolVar(&f.quiet, "quiet", false, "print only what the broker didn't take")
 	flags.IntVar(&f.attempts, "attempts", 10, "how often a message is tried")
 	flags.IntVar(&f.batch, "batch", 100, "messages in a request, at most")
@@ -89,15 +92,18 @@ func (f *pubFlags) run(ctx context.Context, bodies []string, stdin io.Reader, st
 	}
 	defer closing(c, stderr)
 	if f.ensure {
-		if err := c.Ensure(ctx, broker.Entity{Topic: f.topic}); err != nil {
-			return runError{err}
+		if err := c.Ensure(ctx, broker.Entity{Topic: f.topic, Window: f.window}); err != nil {
+			return failure(err)
 		}
 	}
 	raw, err := c.OpenPublisher(ctx, f.topic)
 	if err != nil {
-		return runError{err}
+		return failure(err)
 	}
-	p := broker.NewBatcher(broker.Retry(raw, broker.RetryPolicy{Attempts: f.attempts}), 1, f.batch)
+	// The time of a message that is read may be that of an event long ago: the
+	// window counts from now.
+	policy := broker.RetryPolicy{Attempts: f.attempts, EventTime: f.json}
+	p := broker.NewBatcher(broker.Retry(raw, policy), 1, f.batch)
 	out := &receipts{to: stdout, json: f.json, quiet: f.quiet}
 	if !f.json && f.idPrefix == "" {
 		f.idPrefix = newPrefix()
@@ -133,6 +139,8 @@ func (f *pubFlags) check() (broker.Headers, error) {
 		return nil, errors.New("pub: --topic is missing")
 	case f.attempts < 1 || f.batch < 1 || f.timeout <= 0:
 		return nil, errors.New("pub: --attempts, --batch and --timeout must be above zero")
+	case f.window != 0 && !f.ensure:
+		return nil, errors.New("pub: --window is for --ensure")
 	case f.json && f.idPrefix != "":
 		return nil, errors.New("pub: --id-prefix is for lines, with --json each message has its own id")
 	}
@@ -307,16 +315,23 @@ func (r *reader) next(ctx context.Context) ([]byte, error) {
 	}
 }
 
+// failure is the error of a call on the broker, told apart from one of the command
+// line: a name that can't be, a wish that can't be met or clashes with what exists.
+func failure(err error) error {
+	if errors.Is(err, broker.ErrInvalid) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrConflict) {
+		return err
+	}
+	return runError{err}
+}
+
 // connect opens a broker by URL.
 func connect(ctx context.Context, url string) (broker.Conn, error) {
 	if url == "" {
 		return nil, fmt.Errorf("no broker: give --url, or set %s", urlEnv)
 	}
 	c, err := broker.Open(ctx, url)
-	if errors.Is(err, broker.ErrInvalid) {
-		return nil, err
-	} else if err != nil {
-		return nil, runError{err}
+	if err != nil {
+		return nil, failure(err)
 	}
 	return c, nil
 }

@@ -250,3 +250,39 @@ var errBroken = errors.New("broken pipe")
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
+
+// TestPubOldEvents: the time of a message that is read says nothing of the window.
+func TestPubOldEvents(t *testing.T) {
+	url := startNATS(t)
+	in := strings.NewReader(`{"id":"1","body":"a","time":"2020-01-02T03:04:05Z"}` + "\n")
+	stdout, stderr, code := withInput(t.Context(), in, "pub", "--url", url, "--topic", "orders", "--ensure", "--json")
+	if code != 0 || !strings.Contains(stdout, `"verdict":"Stored"`) {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+}
+
+// TestSubDeadLetters: the wishes of --ensure reach the broker.
+func TestSubDeadLetters(t *testing.T) {
+	url := startNATS(t)
+	sub := []string{"sub", "--url", url, "--subscription", "S/c", "--topic", "orders", "--ensure", "--dead-letter", "dead", "--lease", "20s"}
+	if _, stderr, code := onceline(t.Context(), append(sub, "--wait", "10ms")...); code != 0 {
+		t.Fatal(stderr)
+	}
+	if _, stderr, code := onceline(t.Context(), "pub", "--url", url, "--topic", "orders", "poison"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if stdout, stderr, code := onceline(t.Context(), append(sub, "--count", "1", "--settle", "dead-letter", "--reason", "bad")...); code != 0 || stdout != "poison\n" {
+		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
+	}
+	stdout, stderr, code := onceline(t.Context(), "sub", "--url", url, "--subscription", "dead/c", "--topic", "dead", "--ensure", "--count", "1", "--json")
+	if code != 0 || !strings.Contains(stdout, `"body":"poison"`) || !strings.Contains(stdout, "bad") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	// A clash and a name that can't be are errors of the command line.
+	if _, stderr, code := onceline(t.Context(), append(sub[:7:7], "--ensure", "--lease", "30s", "--wait", "10ms")...); code != report.ExitUsage || !strings.Contains(stderr, "conflict") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if _, stderr, code := onceline(t.Context(), "sub", "--url", url, "--subscription", "nostream"); code != report.ExitUsage || !strings.Contains(stderr, "invalid") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}

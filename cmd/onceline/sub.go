@@ -20,6 +20,12 @@ type subFlags struct {
 	json, ensure, follow, verbose            bool
 	count, batch                             int
 	wait, delay                              time.Duration
+
+	// Wishes for --ensure.
+	deadLetter    string
+	maxDeliveries int
+	lease         time.Duration
+	ordered       bool
 }
 
 // settles are the values of --settle.
@@ -34,14 +40,16 @@ func newSub() *cobra.Command {
 it. A message is settled after it was printed, so that nothing is lost; what was printed
 and not settled, because the program was killed or the answer lost, comes again.
 
-Without --follow it ends when nothing has come for --wait. --settle none looks at
+Without --follow it ends when nothing has come for --wait; a Kafka group may need 45 s
+to give up a member that was killed. A reader that ends early, as head does, may leave
+what it didn't read settled: give --count. --settle none looks at
 messages and gives them back at the end, which costs them an attempt on most brokers.
 
 Exit codes: 0 all that was received is settled; 1 a settle has failed: the message comes
 again; 2 a wrong command line; 3 the broker can't be reached, or an interrupt.`,
 		Example: `  onceline sub --url nats://127.0.0.1:4222 --subscription ORDERS/billing --topic orders --ensure --follow
   onceline sub --url kafka://127.0.0.1:9092 --subscription orders/billing --count 10 --json
-  onceline sub --url URL --subscription S --settle dead-letter --reason 'cannot be parsed' --count 1`,
+  onceline sub --url URL --topic T --subscription S --ensure --dead-letter D --settle dead-letter --reason 'cannot be parsed' --count 1`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -53,6 +61,10 @@ again; 2 a wrong command line; 3 the broker can't be reached, or an interrupt.`,
 	flags.StringVar(&f.subscription, "subscription", "", "the subscription, by the name that the broker's adapter gives it")
 	flags.StringVar(&f.topic, "topic", "", "its topic, for --ensure")
 	flags.BoolVar(&f.ensure, "ensure", false, "create topic and subscription if they don't exist")
+	flags.StringVar(&f.deadLetter, "dead-letter", "", "topic for dead-lettered messages, with --ensure")
+	flags.IntVar(&f.maxDeliveries, "max-deliveries", 0, "how often a message is delivered before it is dead-lettered, with --ensure")
+	flags.DurationVar(&f.lease, "lease", 0, "how long a delivery may be held, with --ensure (default the broker's)")
+	flags.BoolVar(&f.ordered, "ordered", false, "keep the order of each key over redelivery, with --ensure")
 	flags.StringVar(&f.settle, "settle", "ack", "what becomes of a message: ack, nack, dead-letter or none")
 	flags.DurationVar(&f.delay, "delay", 0, "give it back for this long, with --settle nack")
 	flags.StringVar(&f.reason, "reason", "", "why, with --settle dead-letter")
@@ -65,6 +77,12 @@ again; 2 a wrong command line; 3 the broker can't be reached, or an interrupt.`,
 	return cmd
 }
 
+// entity is what --ensure creates.
+func (f *subFlags) entity() broker.Entity {
+	return broker.Entity{Topic: f.topic, Subscription: f.subscription, DeadLetter: f.deadLetter,
+		MaxDeliveries: f.maxDeliveries, Lease: f.lease, Ordered: f.ordered}
+}
+
 func (f *subFlags) check() error {
 	_, known := settles[f.settle]
 	switch {
@@ -74,6 +92,8 @@ func (f *subFlags) check() error {
 		return fmt.Errorf("sub: --settle %q is not ack, nack, dead-letter or none", f.settle)
 	case f.ensure && f.topic == "":
 		return errors.New("sub: --ensure needs --topic")
+	case !f.ensure && (f.deadLetter != "" || f.maxDeliveries != 0 || f.lease != 0 || f.ordered):
+		return errors.New("sub: --dead-letter, --max-deliveries, --lease and --ordered are for --ensure")
 	case f.delay != 0 && f.settle != "nack":
 		return errors.New("sub: --delay is for --settle nack")
 	case f.reason != "" && f.settle != "dead-letter":
@@ -94,13 +114,13 @@ func (f *subFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	defer closing(c, stderr)
 	if f.ensure {
-		if err := c.Ensure(ctx, broker.Entity{Topic: f.topic, Subscription: f.subscription}); err != nil {
-			return runError{err}
+		if err := c.Ensure(ctx, f.entity()); err != nil {
+			return failure(err)
 		}
 	}
 	r, err := c.OpenReceiver(ctx, f.subscription)
 	if err != nil {
-		return runError{err}
+		return failure(err)
 	}
 	failed, err := f.receive(ctx, r, stdout, stderr)
 	switch {

@@ -39,8 +39,9 @@ until interrupted. NATS is the real server; Kafka, SQS, Pub/Sub, Service Bus and
 are models that speak the vendors' protocols to the vendors' own clients. All data are
 gone at the end.
 
-Each broker takes its usual port, or a free one where that is taken; --port asks for one
-that must be had. --env prints lines for a shell to evaluate, --json one object, and
+Each broker takes its usual port, or a free one where that is taken (sqs 9324, pubsub
+8085, rabbitmq 5672 and 5552, nats 4222, kafka 9092; servicebus 5300, and 5672 where
+RabbitMQ doesn't run); --port asks for one that must be had. --env prints lines for a shell to evaluate, --json one object, and
 --ready-file writes that object when all brokers are ready and removes it at the end.
 
 Exit codes: 0 stopped by an interrupt; 2 a wrong command line; 3 a broker didn't start.`,
@@ -90,6 +91,12 @@ func (f *upFlags) choose(names []string) (map[string][]int, error) {
 	if len(names) == 0 {
 		names = localstack.Names()
 	}
+	if f.readyFile != "" {
+		// One that a killed run has left would name brokers that are gone.
+		if err := os.Remove(f.readyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("--ready-file: %w", err)
+		}
+	}
 	if f.json && f.env {
 		return nil, errors.New("up: --json and --env: give one of the two")
 	}
@@ -109,11 +116,14 @@ func (f *upFlags) choose(names []string) (map[string][]int, error) {
 		if ports[name] == nil || err != nil || port == 0 {
 			return nil, fmt.Errorf("up: --port %s=%s: not one of the brokers to start, or not a port", name, text)
 		}
+		if asked[int(port)] {
+			return nil, fmt.Errorf("up: --port %s=%s: another broker has that port", name, text)
+		}
 		ports[name] = []int{int(port)}
 		asked[int(port)] = true
 	}
 	if !f.free {
-		for _, name := range localstack.Names() { // in their order: two have the same usual port
+		for _, name := range byPort {
 			if ports[name] != nil && ports[name][0] == 0 {
 				ports[name] = usual(name, asked)
 			}
@@ -121,6 +131,10 @@ func (f *upFlags) choose(names []string) (map[string][]int, error) {
 	}
 	return ports, nil
 }
+
+// byPort is the order in which brokers choose their usual ports: RabbitMQ's is also
+// that of Service Bus's emulator, whose clients are told theirs anyway.
+var byPort = []string{localstack.RabbitMQName, localstack.SQSName, localstack.PubSubName, localstack.ServiceBusName, localstack.NATSName, localstack.KafkaName}
 
 // usualPorts are where clients look for each broker: what the vendors' servers and
 // emulators take. The further ones are for parts of a broker that have a port of

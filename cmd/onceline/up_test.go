@@ -136,6 +136,7 @@ func TestUpPorts(t *testing.T) {
 		{[]string{"sqs", "--port", "sqs=0"}, "not a port"},
 		{[]string{"sqs", "--port", "sqs=70000"}, "not a port"},
 		{[]string{"sqs", "--json", "--env"}, "one of the two"},
+		{[]string{"sqs", "nats", "--port", "sqs=7777", "--port", "nats=7777"}, "another broker"},
 	} {
 		if _, stderr, code := onceline(t.Context(), append([]string{"up"}, c.args...)...); code != report.ExitUsage || !strings.Contains(stderr, c.says) {
 			t.Errorf("%v: exit %d: %s", c.args, code, stderr)
@@ -152,6 +153,20 @@ func TestUsualPorts(t *testing.T) {
 	}
 	if got := usual(localstack.SQSName, map[int]bool{9324: true}); len(got) != 1 || got[0] != 0 {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestUpRemovesStaleReadyFile: one that a killed run has left would mislead.
+func TestUpRemovesStaleReadyFile(t *testing.T) {
+	stale := filepath.Join(t.TempDir(), "ready.json")
+	if err := os.WriteFile(stale, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, code := onceline(t.Context(), "up", "sqs", "sqs", "--ready-file", stale); code != report.ExitUsage {
+		t.Errorf("exit %d", code)
+	}
+	if _, err := os.Stat(stale); !os.IsNotExist(err) {
+		t.Errorf("still there: %v", err)
 	}
 }
 

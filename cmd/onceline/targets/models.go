@@ -16,18 +16,6 @@ import (
 	"github.com/onceline/onceline/localstack"
 )
 
-// project is the Google Cloud project of the model: any name does.
-const project = "onceline"
-
-// params are what a URL of an emulator needs beside the address.
-var params = map[string]string{
-	localstack.SQSName:    "/?anonymous=true",
-	localstack.PubSubName: "/" + project,
-}
-
-// URL is what broker.Open takes for a running emulator.
-func URL(e localstack.Emulator) string { return e.URL() + params[e.Name()] }
-
 // rabbitLease is a consumer timeout that the suite can wish for. A connection that
 // didn't ensure a queue learns of it from the URL.
 const rabbitLease = 30 * time.Second
@@ -141,7 +129,7 @@ func realTime(t conformance.Target, query string) conformance.Target {
 		if err != nil {
 			return nil, err
 		}
-		_, port, err := net.SplitHostPort(strings.TrimPrefix(e.URL(), "rabbitmq://"))
+		_, port, err := net.SplitHostPort(e.Address())
 		if err != nil {
 			return nil, err
 		}
@@ -171,13 +159,12 @@ func openSQS(ctx context.Context, url string, clock localstack.Clocked) (broker.
 
 func openPubSub(exactlyOnce bool) opener {
 	return func(ctx context.Context, _ string, e localstack.Clocked) (broker.Conn, error) {
-		_, address, _ := strings.Cut(e.URL(), "://")
-		return pubsub.Dial(ctx, project, pubsub.Endpoint(address), pubsub.ExactlyOnce(exactlyOnce), pubsub.Clock(e))
+		return pubsub.Dial(ctx, localstack.Project, pubsub.Endpoint(e.Address()), pubsub.ExactlyOnce(exactlyOnce), pubsub.Clock(e))
 	}
 }
 
 func openServiceBus(ctx context.Context, url string, clock localstack.Clocked) (broker.Conn, error) {
-	return servicebus.Dial(ctx, url, servicebus.Clock(clock.Now))
+	return servicebus.Dial(ctx, url, servicebus.Clock(clock))
 }
 
 func openRabbitMQ(ctx context.Context, url string, clock localstack.Clocked) (broker.Conn, error) {

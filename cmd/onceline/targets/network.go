@@ -13,7 +13,7 @@ import (
 // network is the instance of an emulator that is reached over loopback. query is
 // added to its URL.
 func network(e localstack.Emulator, query string) *conformance.Instance {
-	url := join(URL(e), query)
+	url := join(e.URL(), query)
 	return &conformance.Instance{
 		Open:     func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, url) },
 		URL:      url,

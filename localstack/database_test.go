@@ -1,0 +1,113 @@
+package localstack_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceline/onceline/localstack"
+)
+
+// startDatabase starts a database, and closes it at the test's end.
+func startDatabase(t *testing.T, start func(context.Context, ...localstack.ServerOption) (*localstack.Database, error)) *localstack.Database {
+	t.Helper()
+	local(t)
+	var told steps
+	began := time.Now()
+	d, err := start(t.Context(), localstack.Progress(told.add))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told.saw(t, "starting", "ready")
+	t.Logf("%v: ready in %v, memory %s", d.Versions(), time.Since(began).Round(time.Millisecond), resident(d.Pid()))
+	t.Cleanup(func() {
+		pid := d.Pid()
+		if err := d.Close(context.Background()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		gone(t, pid)
+	})
+	return d
+}
+
+// keeps checks that what was written before is there after a restart and a kill.
+func keeps(t *testing.T, d *localstack.Database, read func() string, want string) {
+	t.Helper()
+	for name, do := range map[string]func(context.Context) error{"restart": d.Restart, "kill": d.Kill} {
+		pid, began := d.Pid(), time.Now()
+		if err := do(t.Context()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		t.Logf("%s took %v", name, time.Since(began).Round(time.Millisecond))
+		gone(t, pid)
+		if got := read(); got != want {
+			t.Errorf("after %s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// ask runs a client program and returns what it writes.
+func ask(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", program, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestPostgres(t *testing.T) {
+	d := startDatabase(t, localstack.StartPostgres)
+	query := func(sql string) string { return ask(t, "psql", "-XAtq", d.URL(), "-c", sql) }
+	query("CREATE TABLE t (v int); INSERT INTO t VALUES (42)")
+	keeps(t, d, func() string { return query("SELECT v FROM t") }, "42")
+}
+
+func TestMariaDB(t *testing.T) {
+	d := startDatabase(t, localstack.StartMariaDB)
+	u, err := url.Parse(d.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := func(sql string) string {
+		return ask(t, "mariadb", "--no-defaults", "-h", u.Hostname(), "-P", u.Port(), "-u", "root", "-N", "-B", "onceline", "-e", sql)
+	}
+	query("CREATE TABLE t (v int); INSERT INTO t VALUES (42)")
+	keeps(t, d, func() string { return query("SELECT v FROM t") }, "42")
+}
+
+func TestRedis(t *testing.T) {
+	d := startDatabase(t, localstack.StartRedis)
+	command := func(line string) string {
+		c, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(d.URL(), "redis://"), "/0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte(line + "\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 100)
+		n, err := c.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(b[:n]))
+	}
+	if got := command("SET k 42"); got != "+OK" {
+		t.Fatal(got)
+	}
+	keeps(t, d, func() string { return command("GET k") }, "$2\r\n42")
+}
+
+func TestDatabasesAreMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if _, err := localstack.StartRedis(t.Context()); !errors.Is(err, localstack.ErrNotInstalled) {
+		t.Errorf("without Redis: %v", err)
+	}
+}

@@ -1,0 +1,215 @@
+package localstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// kafkaServer is the backend: the nodes of a real Kafka cluster.
+type kafkaServer struct {
+	config          kafkaServerConfig
+	java, classPath string
+	groups          groupConfigs // told to the proxies; Kafka keeps them by itself
+	settled         bool         // topics and group configs were made
+
+	mu    sync.Mutex
+	nodes []*serverProcess
+	ports []int // of each node: for clients, for the others, for controllers
+}
+
+func (b *kafkaServer) node(n int) *serverProcess {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.nodes[n]
+}
+
+func (b *kafkaServer) running() []*serverProcess {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.nodes)
+}
+
+// Each node's ports, by their place.
+const (
+	kafkaClientPort = iota
+	kafkaInnerPort
+	kafkaControllerPort
+	kafkaPorts
+)
+
+func (b *kafkaServer) port(node, which int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.ports) == 0 {
+		return 0
+	}
+	return b.ports[node*kafkaPorts+which]
+}
+
+func (b *kafkaServer) dial(broker int, _ net.Addr) (net.Conn, error) {
+	return net.Dial("tcp", loopback(b.port(broker, kafkaClientPort)))
+}
+
+// direct returns the listeners by which the brokers reach each other.
+func (b *kafkaServer) direct() string {
+	addrs := make([]string, len(b.nodes))
+	for n := range addrs {
+		addrs[n] = loopback(b.port(n, kafkaInnerPort))
+	}
+	return strings.Join(addrs, ",")
+}
+
+func (b *kafkaServer) start(ctx context.Context, dir string) error {
+	ports, err := keepPorts(b.ports, len(b.nodes)*kafkaPorts)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.ports = ports
+	b.mu.Unlock()
+	all := make([]int, len(b.nodes))
+	for n := range all {
+		all[n] = n
+	}
+	if err := b.startNodes(ctx, dir, all...); err != nil {
+		return errors.Join(err, b.end())
+	}
+	if !b.settled {
+		if err := b.settle(ctx); err != nil {
+			return errors.Join(err, b.end())
+		}
+		b.settled = true
+	}
+	b.config.progress("Apache Kafka %s: ready", b.config.release)
+	return nil
+}
+
+// startNodes starts the nodes and waits until the cluster has all that run.
+func (b *kafkaServer) startNodes(ctx context.Context, dir string, nodes ...int) error {
+	for _, n := range nodes {
+		if err := b.startNode(ctx, dir, n); err != nil {
+			return err
+		}
+	}
+	running := 0
+	for n := range b.nodes {
+		if b.node(n).alive() {
+			running++
+		}
+	}
+	admin, err := b.admin()
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	for _, n := range nodes {
+		if err := b.node(n).await(ctx, func(ctx context.Context) bool {
+			return accepting(ctx, b.port(n, kafkaClientPort)) && kafkaNodes(ctx, admin) >= running
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startNode starts the process of one node, on formatted data.
+func (b *kafkaServer) startNode(ctx context.Context, dir string, n int) error {
+	name := fmt.Sprintf("kafka node %d", n)
+	home := filepath.Join(dir, fmt.Sprintf("node-%d", n))
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return fmt.Errorf("localstack: %s: %w", name, err)
+	}
+	file, log := filepath.Join(home, "server.properties"), filepath.Join(home, "server.log")
+	if err := os.WriteFile(file, b.properties(n, filepath.Join(home, "data")), 0o600); err != nil {
+		return fmt.Errorf("localstack: %s: %w", name, err)
+	}
+	java := append([]string{
+		"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
+	}, b.config.jvm...)
+	java = append(java, "-cp", b.classPath)
+	if _, err := os.Stat(filepath.Join(home, "data", "meta.properties")); err != nil {
+		b.config.progress("Apache Kafka %s: formatting node %d", b.config.release, n)
+		p, err := serverCommand{name: name + ": format", path: b.java, log: log, dir: home, args: append(java[:len(java):len(java)],
+			"kafka.tools.StorageTool", "format", "-t", kafkaClusterID, "-c", file,
+			"--feature", fmt.Sprint("transaction.version=", b.config.transaction), "--feature", "share.version=1")}.run()
+		if err != nil {
+			return err
+		}
+		if err := p.wait(ctx); err != nil {
+			return fmt.Errorf("localstack: %s: format: %w%s", name, err, p.said())
+		}
+	}
+	b.config.progress("Apache Kafka %s: starting node %d", b.config.release, n)
+	p, err := serverCommand{name: name, path: b.java, log: log, dir: home, args: append(java, "kafka.Kafka", file)}.run()
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.nodes[n] = p
+	b.mu.Unlock()
+	return nil
+}
+
+// kafkaClusterID is the ID of every cluster of ours; none ever meets another.
+const kafkaClusterID = "b25jZWxpbmUtbG9jYWxrZg"
+
+// properties are a node's configuration file.
+func (b *kafkaServer) properties(n int, data string) []byte {
+	var voters []string
+	for v := range b.nodes {
+		voters = append(voters, fmt.Sprintf("%d@%s", v, loopback(b.port(v, kafkaControllerPort))))
+	}
+	client, inner := loopback(b.port(n, kafkaClientPort)), loopback(b.port(n, kafkaInnerPort))
+	lines := []string{
+		"process.roles=broker,controller",
+		fmt.Sprint("node.id=", n),
+		"controller.quorum.voters=" + strings.Join(voters, ","),
+		fmt.Sprintf("listeners=CLIENT://%s,INNER://%s,CONTROLLER://%s", client, inner, loopback(b.port(n, kafkaControllerPort))),
+		fmt.Sprintf("advertised.listeners=CLIENT://%s,INNER://%s", b.config.kafka.Advertise[n], inner),
+		"listener.security.protocol.map=CLIENT:PLAINTEXT,INNER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"inter.broker.listener.name=INNER",
+		"controller.listener.names=CONTROLLER",
+		"log.dirs=" + data,
+	}
+	for k, v := range b.config.kafka.Configs {
+		lines = append(lines, k+"="+v)
+	}
+	return []byte(strings.Join(lines, "\n") + "\n")
+}
+
+// stop stops all nodes side by side.
+func (b *kafkaServer) stop(ctx context.Context) error {
+	errs := make([]error, len(b.nodes))
+	var wg sync.WaitGroup
+	for n := range b.nodes {
+		wg.Go(func() { errs[n] = b.node(n).stop(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// kill sends SIGKILL to all nodes that run.
+func (b *kafkaServer) kill(context.Context) error {
+	return killAll("kafka", b.running())
+}
+
+// end kills what runs.
+func (b *kafkaServer) end() error {
+	var errs []error
+	for n := range b.nodes {
+		if p := b.node(n); p.alive() {
+			errs = append(errs, p.kill())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var _ killer = (*kafkaServer)(nil)
