@@ -1,10 +1,12 @@
 package sqs
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/onceline/onceline/broker"
 )
@@ -50,4 +52,21 @@ func TestBodyIsOnlyRead(t *testing.T) {
 		return resp, err
 	})
 	publish(t, p, message("x"))
+}
+
+// TestBodyTextByEights: the quick look at eight bytes says what a look at each
+// says, wherever the odd one stands.
+func TestBodyTextByEights(t *testing.T) {
+	for length := range 20 {
+		for at := range length {
+			for c := range 256 {
+				b := bytes.Repeat([]byte("a"), length)
+				b[at] = byte(c)
+				want := c < utf8.RuneSelf && textByte[c]
+				if got := bodyText(b); got != want {
+					t.Fatalf("%q: %v, want %v", b, got, want)
+				}
+			}
+		}
+	}
 }

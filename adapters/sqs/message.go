@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"sort"
 	"strings"
 	"time"
@@ -260,7 +261,15 @@ func charset(s string) bool {
 
 // bodyText is charset for bytes.
 func bodyText(b []byte) bool {
+	const high, spaces = 0x8080808080808080, 0x2020202020202020
 	for i := 0; i < len(b); {
+		if i+8 <= len(b) {
+			// Eight at once where each is ASCII and no control character, as most are.
+			if x := binary.LittleEndian.Uint64(b[i:]); (x|(x-spaces))&high == 0 {
+				i += 8
+				continue
+			}
+		}
 		if c := b[i]; c < utf8.RuneSelf {
 			if !textByte[c] {
 				return false
