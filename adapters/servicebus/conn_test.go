@@ -17,7 +17,7 @@ import (
 // A hundred opens and closes, and fifty cancelled receives, leave no goroutine
 // (TestMain) and no message that is locked.
 func TestOpenClose(t *testing.T) {
-	const rounds = 40
+	const rounds = 100
 	for _, kind := range []string{"queue", "sessions"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,7 @@ package sqs
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -173,8 +174,12 @@ func (w *bench) rawReceive(b testing.TB, size int) time.Duration {
 	ctx := b.Context()
 	begin := time.Now()
 	for n := 0; n < benchMessages; {
-		out, err := w.raw.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: batchSize,
-			MessageAttributeNames: allAttributes, MessageSystemAttributeNames: system, WaitTimeSeconds: 1})
+		in := awssqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: batchSize,
+			MessageAttributeNames: allAttributes, MessageSystemAttributeNames: system, WaitTimeSeconds: 1}
+		if w.fifo { // so that a lost answer can be asked for again, as the adapter does
+			in.ReceiveRequestAttemptId = ptr("attempt-" + strconv.Itoa(n))
+		}
+		out, err := w.raw.ReceiveMessage(ctx, &in)
 		if err != nil || len(out.Messages) == 0 {
 			b.Fatal(err)
 		}
