@@ -101,8 +101,15 @@ func TestPullIsTakenOver(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
+	// The answer to what goes back is lost, which is nothing to Receive.
+	lost := g.inject(t, fault.Fault{Op: fault.Settle, Kind: fault.LoseResponse, Times: 1})
+	begin := time.Now()
 	g.Clock().Advance(2 * time.Second)
 	ds := <-got
+	if took := time.Since(begin); took > giveBackTime/2 {
+		t.Errorf("Receive waited %v for it", took)
+	}
+	applied(t, lost)
 	if len(ds) != 2 {
 		t.Fatalf("%d deliveries", len(ds))
 	}

@@ -103,16 +103,12 @@ func (r *receiver) Receive(ctx context.Context, most int, out *driver.Batch) err
 		} else if r.c.Now().Sub(asked) >= r.lease {
 			// Whose these are by now there is no telling, as the service confirms
 			// nothing. What is still ours comes again at once.
-			if err := r.giveBack(r.life, msgs); err != nil {
-				r.pending = err
-			}
+			r.giveBackBeside(msgs)
 			msgs = nil
 		}
 		if len(msgs) > most {
 			// A pull that was taken over had asked for more.
-			if err := r.giveBack(r.life, msgs[most:]); err != nil {
-				r.pending = err
-			}
+			r.giveBackBeside(msgs[most:])
 			msgs = msgs[:most]
 		}
 		if r.limit > 0 {
@@ -182,6 +178,18 @@ func ids(msgs []*pb.ReceivedMessage) []string {
 
 func (r *receiver) modify(ctx context.Context, ids []string, seconds int32) error {
 	return r.c.subs.ModifyAckDeadline(ctx, &pb.ModifyAckDeadlineRequest{Subscription: r.name, AckIds: ids, AckDeadlineSeconds: seconds}, once)
+}
+
+// giveBackBeside is giveBack for a Receive, which doesn't wait for it: its answer may
+// be lost, and the caller's context may be short. Close waits. What can't be given
+// back comes again after its lease.
+func (r *receiver) giveBackBeside(msgs []*pb.ReceivedMessage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.shut {
+		return // Close has given up on this Receive
+	}
+	r.pulls.Go(func() { _ = r.giveBack(r.life, msgs) })
 }
 
 // giveBack ends leases, so that the messages come again at once. That costs each

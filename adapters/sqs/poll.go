@@ -160,6 +160,10 @@ func (r *receiver) returnAll(p *poll) {
 	}
 }
 
+// giveBackBeside is giveBack for a Receive, which doesn't wait for it: its answer may
+// be lost, and the caller's context may be short. Close waits.
+func (r *receiver) giveBackBeside(ms []types.Message) { r.polls.Go(func() { r.giveBack(ms) }) }
+
 // giveBack makes messages visible at once. It costs each an attempt. It doesn't
 // depend on a caller's context, for that has ended.
 func (r *receiver) giveBack(ms []types.Message) {

@@ -335,7 +335,7 @@ func (r *receiver) collect(p *poll, most int, out *driver.Batch) {
 	if r.q.FIFO && !r.c.Now().Before(deadline) {
 		// Born expired. On a FIFO queue an expired handle is refused, so that to
 		// give back can't take the message from somebody else (SQS-F-22).
-		r.giveBack(p.out)
+		r.giveBackBeside(p.out)
 		return
 	}
 	out.Grow(out.Len() + room)
@@ -349,7 +349,7 @@ func (r *receiver) collect(p *poll, most int, out *driver.Batch) {
 		}
 		if !whole(m) {
 			r.note(broker.Errorf(broker.ErrRefused, errChecksum, "receive from %s: a message came damaged and was given back", r.q.Name))
-			r.giveBack(p.out[i : i+1])
+			r.giveBackBeside(p.out[i : i+1])
 			continue
 		}
 		d, t := out.Add()
@@ -362,7 +362,7 @@ func (r *receiver) collect(p *poll, most int, out *driver.Batch) {
 		t.Epoch, t.Ref = &r.epoch, h
 	}
 	if i < len(p.out) {
-		r.giveBack(p.out[i:])
+		r.giveBackBeside(p.out[i:])
 	}
 	r.mu.Lock()
 	r.slabs = append(r.slabs, s)

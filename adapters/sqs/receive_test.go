@@ -90,8 +90,18 @@ func TestNextReceiveTakesOver(t *testing.T) {
 			defer d.mu.Unlock()
 			return d.open != nil && d.open.wanted
 		})
+		// The answer to what goes back is stuck, which is nothing to Receive.
+		stuck, answer := make(chan struct{}, 1), make(chan struct{})
+		w.on("ChangeMessageVisibilityBatch", slow(stuck, answer))
+		begin := time.Now()
 		close(release)
 		ds := <-got
+		if took := time.Since(begin); took > giveBackTime/2 {
+			t.Errorf("Receive waited %v for it", took)
+		}
+		<-stuck
+		close(answer)
+		w.on("ChangeMessageVisibilityBatch", nil)
 		if len(ds) != 2 || ds[0].Attempt.Number != 1 || w.count("ReceiveMessage") != 1 {
 			t.Fatalf("%d deliveries after %d polls", len(ds), w.count("ReceiveMessage"))
 		}
