@@ -17,29 +17,32 @@ import (
 	"time"
 )
 
-// helperEnv makes TestServerHelper start a server and wait to be killed.
-const helperEnv = "LOCALSTACK_TEST_HELPER"
+// parentEnv makes this program no test but the parent of a server in the folder
+// that it names, for TestServerEndsWithItsParent to kill.
+const parentEnv = "LOCALSTACK_TEST_PARENT"
 
-func TestServerHelper(t *testing.T) {
-	dir := os.Getenv(helperEnv)
+func init() {
+	dir := os.Getenv(parentEnv)
 	if dir == "" {
-		t.Skip("is run by TestServerEndsWithItsParent")
+		return
 	}
 	// A server with a child of its own, as a script around one is.
 	p, err := serverCommand{name: "sleeper", path: "/bin/sh", args: []string{"-c", `sleep 600 & echo $! >child; wait`}, dir: dir, log: filepath.Join(dir, "log")}.run()
 	if err != nil {
-		t.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	fmt.Println("started", p.pid())
 	<-p.exited
+	os.Exit(0)
 }
 
 // However the process that started a server ends, the server and all its children
 // end too.
 func TestServerEndsWithItsParent(t *testing.T) {
 	dir := t.TempDir()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestServerHelper$")
-	cmd.Env = append(os.Environ(), helperEnv+"="+dir)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), parentEnv+"="+dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
