@@ -18,6 +18,11 @@
 // of theirs names the vendor's words that it follows. What is seen on a model is
 // that model's behaviour; [Emulator.Real] tells them apart.
 //
+// StartKafkaServer, StartRabbitMQServer, StartNATSCluster, StartElasticMQ and others
+// run servers that somebody else wrote, as processes, where they are installed or
+// can be fetched; [ErrNotInstalled] says what is missing. Those of a broker stand
+// behind proxies with the same faults. They are not in [Names].
+//
 // The address of an emulator stays the same for its life, so clients reconnect
 // after a restart. While the broker is down, new connections are accepted and wait
 // for it. NATS and Kafka stand behind a proxy that understands their protocol and
