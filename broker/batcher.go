@@ -27,13 +27,15 @@ type Batcher struct {
 	max   int
 	lanes []lane
 	seed  maphash.Seed
-	turn  atomic.Uint64
-	calls sync.Pool // of the Batcher: a shared one would mix the bubbles of testing/synctest
+	turn  atomic.Uint64 // counts messages without a key
+	last  atomic.Uint64 // the lane that one of them went to
+	calls sync.Pool     // of the Batcher: a shared one would mix the bubbles of testing/synctest
 
 	ctx    context.Context // of all batches; ends when Close gives up
 	cancel context.CancelCauseFunc
 
-	flying  atomic.Int32 // lanes with a batch in flight
+	flying  atomic.Int32 // lanes with a goroutine
+	aloft   atomic.Int32 // lanes with a batch in the air
 	closed  atomic.Bool
 	landing sync.Once
 	landed  chan struct{} // closed when the last batch after Close is through

@@ -18,6 +18,7 @@ type lane struct {
 	room   chan struct{}
 	closed bool
 	flying atomic.Bool // written under mu
+	aloft  atomic.Bool // a batch is in the air: the next message has to wait; written under mu
 	_      [64]byte    // lanes are used by different processors
 }
 
@@ -34,23 +35,33 @@ type item struct {
 	at   int
 }
 
-// laneOf chooses a lane: by hash for a key, otherwise an idle one, or in turns
-// of a few dozen so that neighbours share a batch and a lock.
+// laneOf chooses a lane: by hash for a key, otherwise one that has nothing in
+// the air, and in turns of a few dozen, so that neighbours share a batch and a
+// lock: a lane whose goroutine is about to take off still takes messages along.
 func (b *Batcher) laneOf(key string) *lane {
 	n := uint64(len(b.lanes))
 	if key != "" {
 		return &b.lanes[maphash.String(b.seed, key)%n]
 	}
-	const run = 64
-	first := b.turn.Add(1) / run % n
-	if uint64(b.flying.Load()) < n {
-		for i := range n {
-			if l := &b.lanes[(first+i)%n]; !l.flying.Load() {
-				return l
-			}
+	run := uint64(min(64, b.max))
+	turn := b.turn.Add(1)
+	if uint64(b.aloft.Load()) == n {
+		return &b.lanes[turn/run%n]
+	}
+	last := b.last.Load()
+	if l := &b.lanes[last]; turn%run != 0 && !l.aloft.Load() {
+		return l
+	}
+	for range n {
+		if last++; last == n {
+			last = 0
+		}
+		if l := &b.lanes[last]; !l.aloft.Load() {
+			b.last.Store(last)
+			return l
 		}
 	}
-	return &b.lanes[first]
+	return &b.lanes[turn/run%n]
 }
 
 // add puts m into l's growing batch. An error means that it is not there.
@@ -109,8 +120,16 @@ func (b *Batcher) fly(l *lane) {
 		}
 		if len(l.grows.msgs) == 0 {
 			l.flying.Store(false)
+			if l.aloft.Load() {
+				l.aloft.Store(false)
+				b.aloft.Add(-1)
+			}
 			l.mu.Unlock()
 			break
+		}
+		if !l.aloft.Load() {
+			l.aloft.Store(true)
+			b.aloft.Add(1)
 		}
 		full, l.grows, l.spare = l.grows, l.spare, batch{}
 		full, dead = full.sift()
@@ -139,8 +158,25 @@ func (b batch) empty() batch {
 	return batch{b.msgs[:0], b.items[:0]}
 }
 
+// wanted reports whether no context of the batch has ended.
+func (b batch) wanted() bool {
+	var last <-chan struct{}
+	for i := range b.items {
+		ctx := b.items[i].ctx
+		if done := ctx.Done(); i == 0 || done != last { // or it is the one before
+			if last = done; ctx.Err() != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // sift takes out of a batch what nobody wants to be sent any more.
 func (b batch) sift() (live, dead batch) {
+	if b.wanted() {
+		return b, dead
+	}
 	n := 0
 	for i := range b.items {
 		if b.items[i].ctx.Err() != nil {

@@ -113,7 +113,7 @@ var catalogue = []Claim{
 		"A dropped poison message is lost; one kept apart is found only by who looks for it."},
 	{boundary.SettleAnswer, 2,
 		"What does the broker answer to an ack?",
-		answers(boundary.None, boundary.Sent, boundary.PendingFirst, boundary.Confirmed),
+		answers(boundary.None, boundary.Sent, boundary.InOrder, boundary.PendingFirst, boundary.Confirmed),
 		"An ack without an answer may be lost in silence; then the message comes again."},
 	{boundary.SettleLostResponse, 2,
 		"The answer to an ack is lost and the consumer asks again: what does it learn?",

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,6 +56,10 @@ func times(n int) boundary.Answer {
 	return boundary.Twice
 }
 
+// lostFor is how long a broker that came back has to say that it has no such topic
+// or subscription until it is believed: it may be reading them from its disk.
+const lostFor = 5 * time.Second
+
 // reopen closes old, whose receiver may still have messages assigned to it, and
 // opens publisher and receiver on a new connection, within the time that a
 // broker needs to come back.
@@ -66,10 +71,18 @@ func (b *Bench) reopen(ctx context.Context, old ends) (ends, error) {
 	if err := old.conn.Close(end); err != nil {
 		b.Note("closing the old connection: %v", err)
 	}
+	var gone time.Time // since when the broker says so
 	for {
 		e, err := b.tryReopen(ctx)
-		if err == nil {
+		switch {
+		case err == nil:
 			return e, nil
+		case !errors.Is(err, broker.ErrNotFound):
+			gone = time.Time{}
+		case gone.IsZero():
+			gone = time.Now()
+		case time.Since(gone) > lostFor:
+			return ends{}, fmt.Errorf("reopen: for %s: %w", lostFor, err)
 		}
 		if !sleep(ctx, 50*time.Millisecond) {
 			return ends{}, fmt.Errorf("reopen: %w", err)
@@ -116,4 +129,39 @@ func (b *Bench) witness(ctx context.Context, p broker.Publisher, r broker.Receiv
 			return err
 		}
 	}
+}
+
+// comesBack reports whether r gets the message that was given back, and acks all
+// that it gets. A message published after it shows how long the broker takes: that
+// nothing came before it may be the slowness of a busy machine.
+func (b *Bench) comesBack(ctx context.Context, p broker.Publisher, r broker.Receiver, id string) (bool, error) {
+	look := func(within time.Duration) (got string, err error) {
+		ds, err := b.Receive(ctx, r, 1, within)
+		if err != nil || len(ds) == 0 {
+			return "", err
+		}
+		return ds[0].ID, b.MustAck(ctx, r, &ds[0])
+	}
+	got, err := look(b.Target.patience())
+	if err != nil || got == id {
+		return got == id, err
+	}
+	last := b.Message()
+	if _, err := b.MustPublish(ctx, p, last); err != nil {
+		return false, fmt.Errorf("nothing came, and the witness can't be sent: %w", err)
+	}
+	for got != last.ID {
+		d, err := b.MustReceive(ctx, r)
+		if err != nil {
+			return false, fmt.Errorf("nothing came, nor does the witness: %w", err)
+		}
+		if err := b.MustAck(ctx, r, &d); err != nil {
+			return false, err
+		}
+		if got = d.ID; got == id {
+			return true, nil // the witness is left to the clean-up
+		}
+	}
+	got, err = look(b.Target.patience())
+	return got == id, err
 }

@@ -37,6 +37,23 @@ func probeDurable(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
+	// The last message may overtake others where there is no order among keys. What is
+	// missing is looked for until nothing comes any more.
+	for len(copies) < len(ms) {
+		ds, err := b.Receive(ctx, after.rcv, 64, 2*b.Target.patience())
+		if err != nil {
+			return err
+		}
+		if len(ds) == 0 {
+			break
+		}
+		if err := b.mustAckAll(ctx, after.rcv, ds); err != nil {
+			return err
+		}
+		for i := range ds {
+			copies[ds[i].ID]++
+		}
+	}
 	q := CheckQueue(b.history.Events())
 	missing := 0
 	for i := range ms {
@@ -103,6 +120,8 @@ func probeBatch(ctx context.Context, b *Bench) error {
 	switch {
 	case stored == len(ms)-1 && honest:
 		b.Answer(boundary.PublishBatchPartial, boundary.Exact, "the other %d are stored, and each receipt says what became of its message", stored)
+	case stored > 0 && honest:
+		b.Answer(boundary.PublishBatchPartial, boundary.Exact, "%d of the other %d are stored, and each receipt says what became of its message", stored, len(ms)-1)
 	case stored == 0:
 		b.Answer(boundary.PublishBatchPartial, boundary.BatchLost, "none of the batch is stored")
 	default:

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -116,6 +117,10 @@ func probeBrokerRestart(ctx context.Context, b *Bench) error {
 		return err
 	}
 	after, err := b.reopen(ctx, e)
+	if errors.Is(err, broker.ErrNotFound) {
+		b.Answer(boundary.PublishDedupBrokerRestart, boundary.Lost, "the topic itself is gone, with the first message: %v", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -145,7 +150,7 @@ func probeAfterConsume(ctx context.Context, b *Bench) error {
 	if err := b.MustAck(ctx, e.rcv, &d); err != nil {
 		return err
 	}
-	m := broker.Message{ID: d.ID, Body: d.Body}
+	m := broker.Message{ID: d.ID, Key: d.Key, Body: d.Body}
 	if _, err := b.MustPublish(ctx, e.pub, m); err != nil {
 		return err
 	}

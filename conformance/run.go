@@ -22,6 +22,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,8 @@ type Options struct {
 	// Parallel is how many probes run at a time on each target. Default 8:
 	// most of a probe is waiting.
 	Parallel int
+	// Targets is how many targets are asked at a time. Default all.
+	Targets int
 	// Progress is told of each finding as it is made; calls don't overlap.
 	Progress func(target string, f report.Finding, done, of int)
 	// Toolkit and Command are put into the report.
@@ -66,7 +69,8 @@ func Run(ctx context.Context, t Target, o Options) (*report.Report, error) {
 	return RunAll(ctx, []Target{t}, o)
 }
 
-// RunAll asks several targets at the same time.
+// RunAll asks several targets, at the same time unless Options.Targets says
+// otherwise.
 func RunAll(ctx context.Context, targets []Target, o Options) (*report.Report, error) {
 	probes, err := o.probes()
 	if err != nil {
@@ -93,9 +97,17 @@ func RunAll(ctx context.Context, targets []Target, o Options) (*report.Report, e
 	}
 	r := &report.Report{Schema: report.Schema, Toolkit: o.Toolkit, Command: o.Command, Seed: o.Seed,
 		Started: time.Now(), Targets: make([]report.Target, len(targets))}
+	if o.Targets <= 0 {
+		o.Targets = max(1, len(targets))
+	}
+	places := make(chan struct{}, o.Targets)
 	var all sync.WaitGroup
 	for i := range targets {
-		all.Go(func() { r.Targets[i] = runTarget(ctx, &targets[i], probes, o) })
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			r.Targets[i] = runTarget(ctx, &targets[i], probes, o)
+		})
 	}
 	all.Wait()
 	r.Seconds = time.Since(r.Started).Seconds()
@@ -130,8 +142,8 @@ func (o Options) wants(id boundary.Claim) bool {
 	})
 }
 
-func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) report.Target {
-	out := report.Target{Name: t.Name, Broker: t.Broker, Kind: t.Kind, Real: t.Real, Versions: map[string]string{}}
+func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) (out report.Target) {
+	out = report.Target{Name: t.Name, Broker: t.Broker, Kind: t.Kind, Real: t.Real, Like: t.Like, Of: t.Boundary.Of, Versions: map[string]string{}}
 	if out.Kind == "" {
 		out.Kind = report.KindEmulator
 	}
@@ -139,12 +151,16 @@ func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) report
 		out.Deviations = append(out.Deviations, report.Deviation{Claim: string(d.Claim), Answer: string(d.Answer), Reason: d.Reason})
 	}
 	shared, err := t.start(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrAbsent):
+		out.Absent = err.Error()
+		return out
+	case err != nil:
 		out.Error = err.Error()
 		return out
 	}
 	defer func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(t.EndWithin, 20*time.Second))
 		defer cancel()
 		if err := shared.close(end); err != nil {
 			out.Error = fmt.Sprintf("the target did not close cleanly: %v", err)
@@ -153,6 +169,9 @@ func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) report
 	if shared.Versions != nil {
 		out.Versions = shared.Versions
 	}
+	found := *t
+	found.Boundary = t.Boundary.At(out.Versions[t.Broker])
+	t, out.Of = &found, found.Boundary.Of
 
 	of := 0
 	for _, p := range probes {
@@ -163,24 +182,35 @@ func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) report
 		}
 	}
 	var mu sync.Mutex
+	ask := func(p Probe) {
+		findings := runProbe(ctx, t, shared, p, o)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, f := range findings {
+			out.Findings = append(out.Findings, f)
+			if o.Progress != nil {
+				o.Progress(t.Name, f, len(out.Findings), of)
+			}
+		}
+	}
 	places := make(chan struct{}, o.Parallel)
 	var all sync.WaitGroup
+	var disturbing []Probe
 	for _, p := range probes {
+		if t.Private == nil && (p.Needs.own() || shared.Advance != nil) {
+			disturbing = append(disturbing, p)
+			continue
+		}
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
-			findings := runProbe(ctx, t, shared, p, o)
-			mu.Lock()
-			defer mu.Unlock()
-			for _, f := range findings {
-				out.Findings = append(out.Findings, f)
-				if o.Progress != nil {
-					o.Progress(t.Name, f, len(out.Findings), of)
-				}
-			}
+			ask(p)
 		})
 	}
 	all.Wait()
+	for _, p := range disturbing {
+		ask(p)
+	}
 	slices.SortFunc(out.Findings, func(a, b report.Finding) int {
 		return place(a.Claim) - place(b.Claim)
 	})
@@ -200,7 +230,7 @@ func (t *Target) start(ctx context.Context) (*Instance, error) {
 	if start == nil {
 		return nil, errors.New("the target has neither Start nor Private")
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(t.StartWithin, 30*time.Second))
 	defer cancel()
 	i, err := start(ctx)
 	if err == nil && i.Open == nil {
@@ -225,7 +255,7 @@ func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Optio
 	b.Rand = rand.New(rand.NewPCG(o.Seed, seed.Sum64()))
 	b.name = fmt.Sprintf("c%016x", seed.Sum64()^o.nonce)
 	b.Entity = shared.entity(b.name)
-	err := b.attempt(ctx, p, o.Timeout)
+	err := b.attempt(ctx, p, max(o.Timeout, t.ProbeWithin))
 	found, evidence := b.found()
 	var fs []report.Finding
 	for _, id := range p.Claims {
@@ -235,7 +265,7 @@ func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Optio
 		c, _ := Lookup(id)
 		entry := t.Boundary.Entries[id]
 		f := report.Finding{Claim: string(id), Hop: c.Hop, Question: c.Question,
-			Declared: string(entry.Declared), Documented: string(entry.Documented), Source: entry.Sources,
+			Declared: string(entry.Declared), Documented: string(entry.Documented), Source: entry.Sources, Note: entry.Note,
 			Basis: t.basis(), Evidence: evidence, Seconds: b.took.Seconds()}
 		t.judge(&f, c, found, err)
 		fs = append(fs, f)
@@ -259,11 +289,7 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the probe took longer than %s", timeout))
 	defer cancel()
-	if p.Needs.own() || b.Instance.Advance != nil {
-		if b.Target.Private == nil {
-			b.unverifiable("the target can't be restarted", p.Claims...)
-			return nil
-		}
+	if b.Target.Private != nil && (p.Needs.own() || b.Instance.Advance != nil) {
 		own, err := b.Target.Private(ctx)
 		if err != nil {
 			return fmt.Errorf("start an instance for this probe: %w", err)

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,16 +21,29 @@ type Target struct {
 	// Real is true where the vendor's own code answers, if only embedded: its
 	// findings are measured. Otherwise they are modelled.
 	Real bool
-	// Boundary is what the adapter declares of the real broker.
+	// Boundary is what the adapter declares of the real broker. It is held
+	// against the target as of the release that Instance.Versions has under
+	// Broker.
 	Boundary boundary.Boundary
+	// Like is the name of the embedded target of the same configuration, whose
+	// answers are compared with this one's. Empty for none.
+	Like string
 	// Deviations are the known differences of an emulator from it.
 	Deviations []Deviation
 
 	// Start starts or connects to the broker that all probes share, each with
 	// entities of its own.
+	// An error that is ErrAbsent makes the target absent: shown, no failure.
 	Start func(ctx context.Context) (*Instance, error)
+	// StartWithin bounds Start, default 30 s; EndWithin bounds the instance's
+	// Close, default 20 s.
+	StartWithin, EndWithin time.Duration
+	// ProbeWithin bounds each probe where this target needs longer than
+	// Options.Timeout.
+	ProbeWithin time.Duration
 	// Private starts a broker for one probe alone, which may restart it, kill
-	// it or move its clock. Without it those probes are not verifiable.
+	// it or move its clock. Without it such probes run on the shared
+	// instance, one at a time after all others.
 	Private func(ctx context.Context) (*Instance, error)
 
 	// Lease is the shortest lease that the broker admits, for probes to wish
@@ -53,10 +67,16 @@ type Target struct {
 	// CutLostSettle is the same for settles, where the adapter asks no second
 	// time by itself.
 	CutLostSettle bool
+	// Key is what all messages have as ordering key that a probe gives none to: a
+	// broker that keeps the order of keys does so only among messages with one.
+	Key string
 	// Patience is how long a probe waits for a message before it says that
 	// there is none. Default 2 s.
 	Patience time.Duration
 }
+
+// ErrAbsent is what Start returns where this machine lacks what the target needs.
+var ErrAbsent = errors.New("conformance: not here")
 
 // Deviation is a known difference of an emulator from the real broker.
 type Deviation struct {

@@ -48,7 +48,7 @@ func Test(t *testing.T, target Target, options ...func(*Options)) {
 }
 
 func declaration(f report.Finding) string {
-	return fmt.Sprintf("\tboundary.Claim(%q): {Declared: %q}, // %s", f.Claim, f.Observed, f.Reason)
+	return fmt.Sprintf("\tboundary.Claim(%q): {Declared: %q}, // %s", f.Claim, f.Observed, strings.ReplaceAll(f.Reason, "\n", " "))
 }
 
 // Discover returns the observed boundary of a target as Go source, for an
@@ -57,9 +57,11 @@ func Discover(name string, fs []report.Finding) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "boundary.Boundary{Broker: %q, Entries: map[boundary.Claim]boundary.Entry{\n", name)
 	for _, f := range fs {
-		if f.Observed != "" {
-			s.WriteString(declaration(f))
-			s.WriteByte('\n')
+		switch {
+		case f.Observed != "":
+			s.WriteString(declaration(f) + "\n")
+		case f.Verdict != report.Failed:
+			fmt.Fprintf(&s, "\t// %s: %s: %s\n", f.Claim, f.Verdict.Words(), strings.ReplaceAll(f.Reason, "\n", " "))
 		}
 	}
 	s.WriteString("}}\n")

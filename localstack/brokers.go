@@ -67,8 +67,8 @@ func startServiceBus(_ context.Context, ports []int, options ...servicebus.Optio
 	return start(ServiceBusName, "", servicebus.New(append(options, servicebus.Trace(trace.line), servicebus.TraceWhen(trace.on))...), trace, map[string]string{"servicebus": asDocumented}, ports)
 }
 
-// StartRabbitMQ runs a model of RabbitMQ 4: AMQP 0-9-1 and the stream protocol on
-// one port. It returns when it takes clients. What the packages
+// StartRabbitMQ runs a model of RabbitMQ 4, or of the release that is chosen by
+// rabbitmq.WithRelease: AMQP 0-9-1 and the stream protocol on one port. It returns when it takes clients. What the packages
 // localstack/rabbitmq and its stream say holds.
 func StartRabbitMQ(ctx context.Context, options ...rabbitmq.Option) (*Model, error) {
 	return startRabbitMQ(ctx, nil, options...)
@@ -77,12 +77,16 @@ func StartRabbitMQ(ctx context.Context, options ...rabbitmq.Option) (*Model, err
 func startRabbitMQ(_ context.Context, ports []int, options ...rabbitmq.Option) (*Model, error) {
 	trace := new(tracer)
 	m := new(rabbit)
-	m.streams = stream.New(stream.Trace(trace.line), stream.TraceWhen(trace.on), stream.Authenticate(func(user, password string) bool {
+	release, version := rabbitmq.ReleaseOf(options...), "model of 4.x"
+	if release == rabbitmq.V3 {
+		version = release.Version() + ", model"
+	}
+	m.streams = stream.New(stream.Version(release.Version()), stream.Trace(trace.line), stream.TraceWhen(trace.on), stream.Authenticate(func(user, password string) bool {
 		return m.Authenticate(user, password)
 	}))
 	m.Server = rabbitmq.New(append([]rabbitmq.Option{rabbitmq.WithClock(m.streams.Clock()), rabbitmq.WithFaults(m.streams.Faults()),
 		rabbitmq.WithStreams(m.streams), rabbitmq.Trace(trace.line), rabbitmq.TraceWhen(trace.on)}, options...)...)
-	return start(RabbitMQName, "", m, trace, map[string]string{"rabbitmq": "model of 4.x"}, ports)
+	return start(RabbitMQName, "", m, trace, map[string]string{"rabbitmq": version}, ports)
 }
 
 // rabbit is both protocols of RabbitMQ, with one clock and one set of faults.

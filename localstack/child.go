@@ -130,6 +130,7 @@ type childBackend struct {
 	hasDirect bool
 
 	mu      sync.Mutex
+	pid     int // of the process that was started last
 	running *childProcess
 	ports   []int
 }
@@ -167,6 +168,9 @@ func (b *childBackend) start(ctx context.Context, dir string) error {
 	if err := p.cmd.Start(); err != nil {
 		return fmt.Errorf("localstack: child %s: %w", b.spec.Name, err)
 	}
+	b.mu.Lock()
+	b.pid = p.cmd.Process.Pid
+	b.mu.Unlock()
 	line := make(chan string, 1)
 	go func() { // ends with the process, whose output it drains
 		defer close(p.exited)

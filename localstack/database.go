@@ -158,6 +158,13 @@ func StartPostgres(ctx context.Context, options ...ServerOption) (*Database, err
 	}
 	b := &singleServer{
 		name: "PostgreSQL " + version, config: c, halt: (*serverProcess).interrupt, // does not wait for clients
+		// Its processes make process groups of their own, so a kill doesn't reach them: they
+		// end when they notice that the first one is gone, and until then the server refuses
+		// to start.
+		again: func(said string) bool {
+			lines := strings.Split(said, "\n")
+			return strings.Contains(strings.Join(lines[max(0, len(lines)-2):], "\n"), "still in use")
+		},
 		ready: func(ctx context.Context, port int) bool {
 			const user = "user\x00onceline\x00database\x00postgres\x00\x00"
 			hello := append([]byte{0, 0, 0, byte(8 + len(user)), 0, 3, 0, 0}, user...)

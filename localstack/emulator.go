@@ -41,6 +41,7 @@ type emulator struct {
 	trace    tracer
 	checkAPI func(api string) error
 	proxies  []*proxy
+	between  *mesh // between the nodes of a cluster; nil for none
 	backend  backend
 
 	url string // fixed by open
@@ -228,7 +229,7 @@ func (e *emulator) Close(ctx context.Context) error {
 	e.closed = true
 	var errs []error
 	e.each(func(p *proxy) { errs = append(errs, p.close(ctx)) })
-	errs = append(errs, e.backend.stop(ctx))
+	errs = append(errs, e.backend.stop(ctx), e.between.close(ctx))
 	if e.tempDir && e.dir != "" {
 		errs = append(errs, os.RemoveAll(e.dir))
 	}

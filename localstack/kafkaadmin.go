@@ -2,6 +2,7 @@ package localstack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -131,4 +132,63 @@ func groupResource(group string, configs map[string]string) kmsg.IncrementalAlte
 		r.Configs = append(r.Configs, c)
 	}
 	return r
+}
+
+// Replication returns who holds a partition of a topic. It is an error that nobody
+// leads it, and that the nodes which run don't agree.
+func (k *KafkaServer) Replication(ctx context.Context, topic string, partition int) (Replication, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.usable(); err != nil {
+		return Replication{}, err
+	}
+	cl, err := k.backend.admin()
+	if err != nil {
+		return Replication{}, err
+	}
+	defer cl.Close()
+	var agreed *Replication
+	for n, p := range k.backend.running() {
+		if !p.alive() {
+			continue
+		}
+		r, err := kafkaReplication(ctx, cl.Broker(n), topic, partition)
+		switch {
+		case err != nil:
+			return Replication{}, fmt.Errorf("localstack: kafka: replication of %s: node %d: %w", topic, n, err)
+		case agreed == nil:
+			agreed = &r
+		case *agreed != r:
+			return Replication{}, fmt.Errorf("localstack: kafka: replication of %s: the nodes don't agree", topic)
+		}
+	}
+	if agreed == nil {
+		return Replication{}, errors.New("localstack: kafka: no node runs")
+	}
+	return *agreed, nil
+}
+
+// kafkaReplication asks one node, which knows the whole cluster, if perhaps late.
+func kafkaReplication(ctx context.Context, node kmsg.Requestor, topic string, partition int) (Replication, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.Topic = &topic
+	req.Topics = []kmsg.MetadataRequestTopic{t}
+	resp, err := req.RequestWith(ctx, node)
+	if err != nil {
+		return Replication{}, err
+	}
+	for _, t := range resp.Topics {
+		if t.ErrorCode != 0 {
+			return Replication{}, kafkaCode(t.ErrorCode)
+		}
+		for _, p := range t.Partitions {
+			if int(p.Partition) == partition && p.ErrorCode == 0 && p.Leader >= 0 {
+				return Replication{Leader: int(p.Leader), InSync: len(p.ISR)}, nil
+			}
+		}
+	}
+	return Replication{}, fmt.Errorf("partition %d has no leader", partition)
 }

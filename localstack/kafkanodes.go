@@ -19,6 +19,8 @@ type kafkaServer struct {
 	groups          groupConfigs // told to the proxies; Kafka keeps them by itself
 	settled         bool         // topics and group configs were made
 
+	mesh *mesh // between the nodes; nil without Partitionable
+
 	mu    sync.Mutex
 	nodes []*serverProcess
 	ports []int // of each node: for clients, for the others, for controllers
@@ -51,6 +53,33 @@ func (b *kafkaServer) port(node, which int) int {
 		return 0
 	}
 	return b.ports[node*kafkaPorts+which]
+}
+
+// between makes the mesh: each node has two ports for the others.
+func (b *kafkaServer) between() (err error) {
+	if !b.config.partitionable || len(b.nodes) < 2 {
+		return nil
+	}
+	of := make([]int, kafkaMeshed*len(b.nodes))
+	for port := range of {
+		of[port] = port / kafkaMeshed
+	}
+	b.mesh, err = newMesh(len(b.nodes), func() []int { return pids(b.running()) }, of, func(port int) (net.Conn, error) {
+		return net.Dial("tcp", loopback(b.port(port/kafkaMeshed, kafkaInnerPort+port%kafkaMeshed)))
+	})
+	return err
+}
+
+// kafkaMeshed is how many of a node's ports are for the other nodes: those from
+// kafkaInnerPort on.
+const kafkaMeshed = kafkaPorts - kafkaInnerPort
+
+// reached returns the port by which other nodes reach one.
+func (b *kafkaServer) reached(node, which int) int {
+	if b.mesh == nil {
+		return b.port(node, which)
+	}
+	return b.mesh.port(node*kafkaMeshed + which - kafkaInnerPort)
 }
 
 func (b *kafkaServer) dial(broker int, _ net.Addr) (net.Conn, error) {
@@ -165,7 +194,7 @@ const kafkaClusterID = "b25jZWxpbmUtbG9jYWxrZg"
 func (b *kafkaServer) properties(n int, data string) []byte {
 	var voters []string
 	for v := range b.nodes {
-		voters = append(voters, fmt.Sprintf("%d@%s", v, loopback(b.port(v, kafkaControllerPort))))
+		voters = append(voters, fmt.Sprintf("%d@%s", v, loopback(b.reached(v, kafkaControllerPort))))
 	}
 	client, inner := loopback(b.port(n, kafkaClientPort)), loopback(b.port(n, kafkaInnerPort))
 	lines := []string{
@@ -173,7 +202,8 @@ func (b *kafkaServer) properties(n int, data string) []byte {
 		fmt.Sprint("node.id=", n),
 		"controller.quorum.voters=" + strings.Join(voters, ","),
 		fmt.Sprintf("listeners=CLIENT://%s,INNER://%s,CONTROLLER://%s", client, inner, loopback(b.port(n, kafkaControllerPort))),
-		fmt.Sprintf("advertised.listeners=CLIENT://%s,INNER://%s", b.config.kafka.Advertise[n], inner),
+		fmt.Sprintf("advertised.listeners=CLIENT://%s,INNER://%s,CONTROLLER://%s", b.config.kafka.Advertise[n],
+			loopback(b.reached(n, kafkaInnerPort)), loopback(b.reached(n, kafkaControllerPort))),
 		"listener.security.protocol.map=CLIENT:PLAINTEXT,INNER:PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"inter.broker.listener.name=INNER",
 		"controller.listener.names=CONTROLLER",

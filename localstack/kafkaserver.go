@@ -143,14 +143,18 @@ func StartKafkaServer(ctx context.Context, options ...KafkaServerOption) (*Kafka
 	}
 	b := &kafkaServer{config: c, java: java, classPath: classPath, nodes: make([]*serverProcess, c.kafka.Brokers)}
 	b.groups.init(c.kafka.GroupConfigs)
+	if err := b.between(); err != nil {
+		return nil, errors.Join(err, b.mesh.close(context.WithoutCancel(ctx)))
+	}
 	front := c.port
 	if front == 0 {
 		front = c.kafka.front
 	}
 	e, addrs, err := newKafka(b, &b.groups, c.kafka.Brokers, front, b.dial)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, b.mesh.close(context.WithoutCancel(ctx)))
 	}
+	e.between = b.mesh
 	e.real, e.versions = true, map[string]string{"kafka": c.release, "java": version}
 	b.config.kafka.Advertise = addrs
 	dir := c.dataDir
@@ -185,6 +189,18 @@ func (k *KafkaServer) PauseNode(n int) error {
 // ResumeNode ends [KafkaServer.PauseNode].
 func (k *KafkaServer) ResumeNode(n int) error {
 	return k.atNode(n, func() error { return k.backend.node(n).unpause() })
+}
+
+// Partition cuts a node off from the others, in both directions, until
+// [KafkaServer.Heal]: what they send to each other is held back, and nobody is told.
+// Clients reach all nodes as before. The cluster must be [Partitionable].
+func (k *KafkaServer) Partition(n int) error {
+	return k.atNode(n, func() error { return k.backend.mesh.isolate(n) })
+}
+
+// Heal ends [KafkaServer.Partition].
+func (k *KafkaServer) Heal(n int) error {
+	return k.atNode(n, func() error { k.backend.mesh.rejoin(n); return nil })
 }
 
 // StartNode starts a node that is down on its data, and returns when the cluster

@@ -26,6 +26,8 @@ type natsConfig struct {
 
 	dataDir string
 	front   int // the proxy's port; 0 for a free one
+
+	partitionable bool
 }
 
 // NATSOption changes how [StartNATS] and [StartChild] run NATS.

@@ -21,12 +21,16 @@ import (
 // natsNodeName is the name by which a child runs one node of a cluster.
 const natsNodeName = "nats-node"
 
+// natsNodePrefix begins the name of each node; its number follows.
+const natsNodePrefix = "node-"
+
 // natsNode is one node of a cluster, as it is told to its child process.
 type natsNode struct {
 	natsConfig
 	Name    string
 	Client  int   // its port for clients
-	Routes  []int // all nodes' ports for each other
+	Inner   int   // its port for other nodes
+	Routes  []int // the ports by which all nodes reach each other
 	Cluster int   // which of them is its own
 }
 
@@ -46,7 +50,7 @@ func (b *natsNodeBackend) start(_ context.Context, dir string) error {
 	}
 	s, err := server.NewServer(&server.Options{
 		ServerName: n.Name, Host: "127.0.0.1", Port: n.Client, ClientAdvertise: n.Advertise,
-		Cluster: server.ClusterOpts{Name: "onceline", Host: "127.0.0.1", Port: n.Routes[n.Cluster], PoolSize: -1, NoAdvertise: true},
+		Cluster: server.ClusterOpts{Name: "onceline", Host: "127.0.0.1", Port: n.Inner, Advertise: loopback(n.Routes[n.Cluster]), PoolSize: -1, NoAdvertise: true},
 		Routes:  routes, JetStream: true, StoreDir: dir, SyncAlways: n.SyncAlways,
 		MaxPayload: n.MaxPayload, Username: n.User, Password: n.Password, Authorization: n.Token,
 		NoLog: true, NoSigs: true, DisableShortFirstPing: true,
@@ -111,12 +115,23 @@ func StartNATSCluster(ctx context.Context, nodes int, options ...NATSOption) (*N
 			return nil, errors.Join(err, e.Close(context.Background()))
 		}
 		e.proxies = append(e.proxies, p)
-		child.spec.NATSNode = natsNode{natsConfig: c, Name: fmt.Sprintf("node-%d", n), Cluster: n}
+		child.spec.NATSNode = natsNode{natsConfig: c, Name: fmt.Sprint(natsNodePrefix, n), Cluster: n}
 		child.spec.NATSNode.Advertise = p.addr()
 		b.nodes = append(b.nodes, child)
 		if port != 0 {
 			port++
 		}
+	}
+	if c.partitionable && nodes > 1 {
+		of := make([]int, nodes)
+		for n := range of {
+			of[n] = n
+		}
+		var err error
+		if b.mesh, err = newMesh(nodes, b.started, of, func(n int) (net.Conn, error) { return net.Dial("tcp", loopback(b.port(nodes+n))) }); err != nil {
+			return nil, errors.Join(err, e.Close(context.Background()))
+		}
+		e.between = b.mesh
 	}
 	if err := e.open(ctx, c.dataDir); err != nil {
 		return nil, err
@@ -125,14 +140,56 @@ func StartNATSCluster(ctx context.Context, nodes int, options ...NATSOption) (*N
 }
 
 // Pids returns the process IDs of the nodes, 0 for one that does not run.
-func (c *NATSCluster) Pids() []int {
-	ids := make([]int, len(c.backend.nodes))
-	for n, child := range c.backend.nodes {
+func (c *NATSCluster) Pids() []int { return c.backend.pids() }
+
+func (b *natsCluster) pids() []int {
+	ids := make([]int, len(b.nodes))
+	for n, child := range b.nodes {
 		if p := child.current(); p != nil {
 			ids[n] = p.cmd.Process.Pid
 		}
 	}
 	return ids
+}
+
+// started returns the process IDs of the nodes from the moment that they are started,
+// for they reach for each other before they are ready.
+func (b *natsCluster) started() []int {
+	ids := make([]int, len(b.nodes))
+	for n, child := range b.nodes {
+		child.mu.Lock()
+		ids[n] = child.pid
+		child.mu.Unlock()
+	}
+	return ids
+}
+
+// port returns one of the ports; 0 before the first start.
+func (b *natsCluster) port(n int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n >= len(b.ports) {
+		return 0
+	}
+	return b.ports[n]
+}
+
+// NATSPartitionable puts proxies between the nodes of a cluster, as [Partitionable]
+// does. It means nothing to a server of one node.
+func NATSPartitionable() NATSOption {
+	return func(c *natsConfig) { c.partitionable = true }
+}
+
+// Partition cuts a node off from the others, in both directions, until
+// [NATSCluster.Heal]: what they send to each other is held back, and nobody is told.
+// Clients reach all nodes as before. The cluster must be [NATSPartitionable].
+func (c *NATSCluster) Partition(n int) error {
+	return c.atNode(n, func(*childBackend) error { return c.backend.mesh.isolate(n) })
+}
+
+// Heal ends [NATSCluster.Partition].
+func (c *NATSCluster) Heal(n int) error {
+	return c.atNode(n, func(*childBackend) error { c.backend.mesh.rejoin(n); return nil })
 }
 
 // KillNode sends SIGKILL to a node, counted from 0, and leaves it down.
@@ -201,6 +258,7 @@ func (b *childBackend) signal(do func(*os.Process) error) error {
 type natsCluster struct {
 	config natsConfig
 	nodes  []*childBackend
+	mesh   *mesh // between the nodes; nil without NATSPartitionable
 
 	mu    sync.Mutex
 	ports []int // of each node for clients, then of each for the others
@@ -217,7 +275,14 @@ func (b *natsCluster) start(ctx context.Context, dir string) error {
 	errs := make([]error, len(b.nodes))
 	var wg sync.WaitGroup
 	for n, child := range b.nodes {
-		child.spec.NATSNode.Client, child.spec.NATSNode.Routes = ports[n], ports[len(b.nodes):]
+		node := &child.spec.NATSNode
+		node.Client, node.Inner, node.Routes = ports[n], ports[len(b.nodes)+n], ports[len(b.nodes):]
+		if b.mesh != nil {
+			node.Routes = make([]int, len(b.nodes))
+			for other := range node.Routes {
+				node.Routes[other] = b.mesh.port(other)
+			}
+		}
 		home := filepath.Join(dir, child.spec.NATSNode.Name)
 		if err := os.MkdirAll(home, 0o700); err != nil {
 			return fmt.Errorf("localstack: nats: %w", err)

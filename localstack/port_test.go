@@ -41,3 +41,27 @@ func TestNATSRestartWithItsPortTaken(t *testing.T) {
 		nc.Close()
 	}
 }
+
+// TestFreePorts: a server's ports are none that a client's connection could take
+// before the server listens.
+func TestFreePorts(t *testing.T) {
+	busy, err := listenLow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	portAt.Add(^uint32(0)) // its port is the next one again
+	defer busy.Close()
+	seen := map[int]bool{busy.Addr().(*net.TCPAddr).Port: true}
+	for range 3 {
+		ports, err := freePorts(20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range ports {
+			if seen[p] || p < lowestPort || p >= 32768 {
+				t.Errorf("port %d, of %v", p, ports)
+			}
+			seen[p] = true
+		}
+	}
+}

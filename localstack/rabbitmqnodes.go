@@ -25,6 +25,9 @@ type rabbitServer struct {
 	version       string
 	dir           string
 
+	mesh   *mesh  // between the nodes; nil without Partitionable
+	lookup *proxy // of the mapper then
+
 	mu     sync.Mutex
 	mapper *serverProcess
 	nodes  []*serverProcess
@@ -71,6 +74,16 @@ func (b *rabbitServer) direct() string {
 		addrs[n] = loopback(b.port(n, rabbitAMQPPort))
 	}
 	return strings.Join(addrs, ",")
+}
+
+// mapperPort is the port by which nodes ask for each other.
+func (b *rabbitServer) mapperPort() int {
+	if b.lookup != nil {
+		return b.lookup.ln.Addr().(*net.TCPAddr).Port
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ports[0]
 }
 
 func (b *rabbitServer) start(ctx context.Context, dir string) error {
@@ -171,27 +184,24 @@ func (b *rabbitServer) startNode(n int) error {
 	b.config.progress("RabbitMQ: starting node %d", n)
 	p, err := serverCommand{
 		name: fmt.Sprintf("rabbitmq node %d", n), path: b.program, dir: home, log: filepath.Join(home, "server.log"),
-		env: []string{
-			"HOME=" + b.dir, // of all nodes, for they share the cookie there
-			"ERL_EPMD_ADDRESS=127.0.0.1",
-			fmt.Sprint("ERL_EPMD_PORT=", b.ports[0]),
+		env: append(b.environment(),
 			"RUNNING_UNDER_SYSTEMD=true", // the node itself gets our signals
 			"NOTIFY_SOCKET=",
-			"RABBITMQ_CONF_ENV_FILE=" + filepath.Join(home, "none"),
-			"RABBITMQ_NODENAME=" + rabbitNode(n),
+			"RABBITMQ_CONF_ENV_FILE="+filepath.Join(home, "none"),
+			"RABBITMQ_NODENAME="+rabbitNode(n),
 			"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
 			fmt.Sprint("RABBITMQ_NODE_PORT=", b.port(n, rabbitAMQPPort)),
 			fmt.Sprint("RABBITMQ_DIST_PORT=", b.port(n, rabbitDistPort)),
-			"RABBITMQ_MNESIA_BASE=" + filepath.Join(home, "data"),
-			"RABBITMQ_LOG_BASE=" + home,
+			"RABBITMQ_MNESIA_BASE="+filepath.Join(home, "data"),
+			"RABBITMQ_LOG_BASE="+home,
 			"RABBITMQ_LOGS=-",
-			"RABBITMQ_PID_FILE=" + filepath.Join(home, "pid"),
-			"RABBITMQ_CONFIG_FILE=" + filepath.Join(home, "rabbitmq.conf"),
-			"RABBITMQ_ADVANCED_CONFIG_FILE=" + filepath.Join(home, "advanced.config"),
-			"RABBITMQ_ENABLED_PLUGINS_FILE=" + filepath.Join(home, "enabled_plugins"),
-			"RABBITMQ_GENERATED_CONFIG_DIR=" + filepath.Join(home, "generated"),
-			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none",
-		},
+			"RABBITMQ_PID_FILE="+filepath.Join(home, "pid"),
+			"RABBITMQ_CONFIG_FILE="+filepath.Join(home, "rabbitmq.conf"),
+			"RABBITMQ_ADVANCED_CONFIG_FILE="+filepath.Join(home, "advanced.config"),
+			"RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(home, "enabled_plugins"),
+			"RABBITMQ_GENERATED_CONFIG_DIR="+filepath.Join(home, "generated"),
+			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}"+b.ticks()+" +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none",
+		),
 	}.run()
 	if err != nil {
 		return err
@@ -202,7 +212,22 @@ func (b *rabbitServer) startNode(n int) error {
 	return nil
 }
 
-func rabbitNode(n int) string { return fmt.Sprintf("onceline%d@localhost", n) }
+// environment is what all programs have that talk to the nodes.
+func (b *rabbitServer) environment() []string {
+	return []string{
+		"HOME=" + b.dir, // of all nodes, for they share the cookie there
+		"ERL_EPMD_ADDRESS=127.0.0.1",
+		fmt.Sprint("ERL_EPMD_PORT=", b.mapperPort()),
+	}
+}
+
+// The parts of a node's name around its number.
+const (
+	rabbitNodePrefix = "onceline"
+	rabbitNodeHost   = "@localhost"
+)
+
+func rabbitNode(n int) string { return fmt.Sprint(rabbitNodePrefix, n, rabbitNodeHost) }
 
 // conf is a node's rabbitmq.conf.
 func (b *rabbitServer) conf(n int) string {

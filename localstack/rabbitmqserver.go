@@ -104,6 +104,11 @@ func StartRabbitMQServer(ctx context.Context, options ...RabbitMQServerOption) (
 			port++
 		}
 	}
+	err = b.between()
+	e.between = b.mesh
+	if err != nil {
+		return nil, errors.Join(err, e.Close(context.Background()))
+	}
 	if err := e.open(ctx, c.dataDir); err != nil {
 		return nil, err
 	}
@@ -159,6 +164,20 @@ func (r *RabbitMQServer) PauseNode(n int) error { return r.atNode(n, (*serverPro
 
 // ResumeNode ends [RabbitMQServer.PauseNode].
 func (r *RabbitMQServer) ResumeNode(n int) error { return r.atNode(n, (*serverProcess).unpause) }
+
+// Partition cuts a node off from the others, in both directions, until
+// [RabbitMQServer.Heal]: what they send to each other is held back, and nobody is
+// told, so that it takes them [RabbitMQPartitionTick] to notice. Clients reach all
+// nodes as before. The connections by which streams are replicated are their own:
+// RabbitMQ closes them when it has noticed. The cluster must be [Partitionable].
+func (r *RabbitMQServer) Partition(n int) error {
+	return r.atNode(n, func(*serverProcess) error { return r.backend.mesh.isolate(n) })
+}
+
+// Heal ends [RabbitMQServer.Partition].
+func (r *RabbitMQServer) Heal(n int) error {
+	return r.atNode(n, func(*serverProcess) error { r.backend.mesh.rejoin(n); return nil })
+}
 
 // StartNode starts a node that is down on its data, and returns when it takes
 // clients.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,6 +27,8 @@ type serverConfig struct {
 	port     int
 	dataDir  string
 	cacheDir string
+
+	partitionable bool
 }
 
 // ServerOption changes how a real server is run. Every function that starts one
@@ -219,11 +223,36 @@ func accepting(ctx context.Context, port int) bool {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
+// Servers' ports are below those that systems give to the clients' ends of
+// connections (from 32768 on Linux, from 49152 elsewhere): a server listens seconds
+// after its port was chosen, and until then a connection of anybody could take it.
+const (
+	lowestPort = 16384
+	manyPorts  = 16384
+)
+
+// portAt counts on from a random place, so that no port is chosen twice in a row,
+// and other processes choose elsewhere.
+var portAt atomic.Uint32
+
+func init() { portAt.Store(rand.Uint32N(manyPorts)) }
+
+// listenLow listens on the next of these ports that is free.
+func listenLow() (net.Listener, error) {
+	for range 1000 {
+		port := lowestPort + int(portAt.Add(1)%manyPorts)
+		if ln, err := net.Listen("tcp", loopback(port)); err == nil {
+			return ln, nil
+		}
+	}
+	return net.Listen("tcp", loopback(0))
+}
+
 // freePorts returns n ports of 127.0.0.1 that nobody listens on.
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, n)
 	for i := range ports {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := listenLow()
 		if err != nil {
 			return nil, fmt.Errorf("localstack: %w", err)
 		}

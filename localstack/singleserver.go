@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 )
 
 // Server is a server of somebody else's that runs as one process. It implements
@@ -31,6 +32,9 @@ type singleServer struct {
 	ready func(ctx context.Context, port int) bool
 	// halt asks for a clean stop; nil for SIGTERM.
 	halt func(*serverProcess)
+	// again says of the last words of a server that has ended while it started whether
+	// another start will do; nil if none will.
+	again func(said string) bool
 	// front is what stands between the proxy and the server while that runs; nil
 	// for nothing.
 	front func(address string) (serverFront, error)
@@ -69,14 +73,19 @@ func (b *singleServer) start(ctx context.Context, dir string) error {
 		return err
 	}
 	b.config.progress("%s: starting", b.name)
-	p, err := command.run()
-	if err != nil {
-		return err
+	var p *serverProcess
+	for deadline := time.Now().Add(serverStop); ; {
+		if p, err = command.run(); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		b.process, b.port = p, ports[0]
+		b.mu.Unlock()
+		err = p.await(ctx, func(ctx context.Context) bool { return b.ready(ctx, ports[0]) })
+		if err == nil || b.again == nil || p.alive() || !b.again(p.said()) || time.Now().After(deadline) || !pauseFor(ctx, serverPoll) {
+			break
+		}
 	}
-	b.mu.Lock()
-	b.process, b.port = p, ports[0]
-	b.mu.Unlock()
-	err = p.await(ctx, func(ctx context.Context) bool { return b.ready(ctx, ports[0]) })
 	if err == nil && b.front != nil {
 		var front serverFront
 		front, err = b.front(loopback(ports[0]))
@@ -92,6 +101,18 @@ func (b *singleServer) start(ctx context.Context, dir string) error {
 	}
 	b.config.progress("%s: ready", b.name)
 	return nil
+}
+
+// pauseFor waits and reports whether ctx lasted so long.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (b *singleServer) dial(client net.Addr) (net.Conn, error) {

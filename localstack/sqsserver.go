@@ -2,11 +2,10 @@ package localstack
 
 import (
 	"context"
-	_ "embed" // the project file
+	_ "embed" // what they need
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,7 +14,10 @@ import (
 //go:embed elasticmq/pom.xml
 var elasticMQPOM []byte
 
-// Releases that are run.
+//go:embed moto/requirements.txt
+var motoRequirements []byte
+
+// Releases that are run, by elasticmq/pom.xml and moto/requirements.txt.
 const (
 	elasticMQRelease = "1.7.1"
 	motoRelease      = "5.2.5"
@@ -65,12 +67,12 @@ messages-storage { enabled = true, driver-class-name = "org.h2.Driver", uri = %q
 // StartMoto runs moto's server, a model of the SQS API by others, in a child
 // process, and returns when it takes clients. It needs Python 3 with venv and, at
 // the first time, pip, which installs moto in a virtual environment in the cache
-// directory (320 MB); without them it returns an error that is [ErrNotInstalled].
+// directory (140 MB); without them it returns an error that is [ErrNotInstalled].
 // It keeps nothing over Restart and Kill. Faults are those of package
 // localstack/sqs.
 func StartMoto(ctx context.Context, options ...ServerOption) (*Server, error) {
 	c := newServerConfig(options)
-	python, err := c.motoPython(ctx)
+	python, err := c.python(ctx, "moto "+motoRelease, motoRequirements)
 	if err != nil {
 		return nil, err
 	}
@@ -81,54 +83,6 @@ func StartMoto(ctx context.Context, options ...ServerOption) (*Server, error) {
 				args: []string{"-m", "moto.server", "-H", "127.0.0.1", "-p", fmt.Sprint(port)}}, nil
 		},
 	})
-}
-
-// motoPython returns the Python of a virtual environment that has moto.
-func (c *serverConfig) motoPython(ctx context.Context) (string, error) {
-	cache, err := c.cache("")
-	if err != nil {
-		return "", err
-	}
-	home := filepath.Join(cache, "moto-"+motoRelease)
-	python := filepath.Join(home, "bin", "python3")
-	if _, err := os.Stat(python); err == nil {
-		return python, nil
-	}
-	system, err := exec.LookPath("python3")
-	if err != nil {
-		return "", fmt.Errorf("%w: moto needs Python 3, and there is no python3 on PATH", ErrNotInstalled)
-	}
-	// It is made beside its place, so that nobody finds half of it there.
-	work, err := os.MkdirTemp(cache, "moto-")
-	if err != nil {
-		return "", fmt.Errorf("localstack: moto: %w", err)
-	}
-	defer os.RemoveAll(work)
-	venv := filepath.Join(work, "venv")
-	log := filepath.Join(work, "log")
-	for _, step := range []serverCommand{
-		{name: "python3 -m venv", path: system, args: []string{"-m", "venv", venv}},
-		{name: "pip install moto", path: filepath.Join(venv, "bin", "python3"), args: []string{"-m", "pip", "install", "--quiet", "moto[server]==" + motoRelease}},
-	} {
-		c.progress("moto %s: %s", motoRelease, step.name)
-		step.log, step.dir = log, work
-		p, err := step.run()
-		if err != nil {
-			return "", err
-		}
-		if err := p.wait(ctx); err != nil {
-			if context.Cause(ctx) != nil {
-				return "", err
-			}
-			return "", fmt.Errorf("%w: moto: %s: %w (on Debian the package python3-venv may be missing)%s", ErrNotInstalled, step.name, err, p.said())
-		}
-	}
-	if err := os.Rename(venv, home); err != nil {
-		if _, there := os.Stat(python); there != nil { // another process may have been first
-			return "", fmt.Errorf("localstack: moto: %w", err)
-		}
-	}
-	return python, nil
 }
 
 func newServerConfig(options []ServerOption) serverConfig {

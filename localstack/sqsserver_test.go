@@ -147,10 +147,29 @@ func TestMoto(t *testing.T) {
 	sqsConnect(t, e.Address()) // it is there again, and empty
 }
 
-func TestMotoNeedsPython(t *testing.T) {
+func TestLocalStack(t *testing.T) {
+	e := startReal(t, func(ctx context.Context) (*localstack.Server, error) { return localstack.StartLocalStack(ctx) })
+	t.Logf("memory %s", resident(e.Pid()))
+	c := sqsFaults(t, e)
+	if !strings.Contains(*c.queue, strings.TrimPrefix(e.URL(), "sqs://")) {
+		t.Errorf("queue URL %s leads around the proxy", *c.queue)
+	}
+	pid := e.Pid()
+	if err := e.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, pid)
+	sqsConnect(t, e.Address()) // it is there again, and empty
+}
+
+func TestModelsInPythonNeedIt(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if _, err := localstack.StartMoto(t.Context(), localstack.CacheDir(t.TempDir())); !errors.Is(err, localstack.ErrNotInstalled) {
-		t.Errorf("without Python: %v", err)
+	for name, start := range map[string]func(context.Context, ...localstack.ServerOption) (*localstack.Server, error){
+		"moto": localstack.StartMoto, "LocalStack": localstack.StartLocalStack,
+	} {
+		if _, err := start(t.Context(), localstack.CacheDir(t.TempDir())); !errors.Is(err, localstack.ErrNotInstalled) {
+			t.Errorf("%s without Python: %v", name, err)
+		}
 	}
 }
 

@@ -3,12 +3,14 @@
 // of each to what is expected of it.
 //
 //	go run ./.ci/amqp091                                   on the emulator
-//	go run ./.ci/amqp091 -real amqp://… -management http://…  on a real server
+//	go run ./.ci/amqp091 -server                           on the RabbitMQ installed here
+//	go run ./.ci/amqp091 -real amqp://… -management http://…  on one that runs
 //	go run ./.ci/amqp091 -run 'Recovery'                   some of them
 //
 // Every test is expected to pass, but for those in the table of expected.go. It
 // exits with 1 when a result is another than expected, also when a test passes
-// that is expected to fail, and when a test has no result at all.
+// that is expected to fail, and when a test has no result at all; with 3, having
+// asked nothing, when -server finds no RabbitMQ here.
 package main
 
 import (
@@ -25,29 +27,41 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceline/onceline/localstack"
 	"github.com/onceline/onceline/localstack/rabbitmq"
 )
 
 const module = "github.com/rabbitmq/amqp091-go"
 
 func main() {
+	server := flag.Bool("server", false, "start the RabbitMQ that is installed on this machine, and run against that")
 	real := flag.String("real", "", "the URL of a real server to run against instead of the emulator, `amqp://…`")
 	management := flag.String("management", "http://guest:guest@127.0.0.1:15672", "with -real, the `URL` of the server's management plugin")
 	pattern := flag.String("run", "", "run only the tests whose name matches `regexp`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	summary, err := run(ctx, *real, *management, *pattern)
+	summary, err := run(ctx, where{*server, *real, *management}, *pattern)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "amqp091:", err)
 		stop()
+		if errors.Is(err, localstack.ErrNotInstalled) {
+			os.Exit(3)
+		}
 		os.Exit(1)
 	}
 	fmt.Println("amqp091:", summary)
 }
 
+// where says what the suite runs on: a server to start, one that runs, or else the
+// emulator.
+type where struct {
+	start            bool
+	real, management string
+}
+
 // run runs the suite and returns a line that sums it up.
-func run(ctx context.Context, real, management, pattern string) (string, error) {
+func run(ctx context.Context, on where, pattern string) (string, error) {
 	started := time.Now()
 	dir, err := os.MkdirTemp("", "amqp091")
 	if err != nil {
@@ -66,15 +80,22 @@ func run(ctx context.Context, real, management, pattern string) (string, error) 
 	if pattern == "" {
 		t.known(tests)
 	}
-	where := "the emulator"
+	place := "the emulator"
 	var jobs []job
-	if real != "" {
-		where = "a real server"
+	switch {
+	case on.start:
+		var version string
+		if version, jobs, err = t.served(ctx, s, tests); err != nil {
+			return "", err
+		}
+		place = "RabbitMQ " + version
+	case on.real != "":
+		place = "a real server"
 		jobs = plan(onReal, tests, 1)
 		for _, j := range jobs {
-			t.job(ctx, s, j, &broker{url: real, management: management, patience: 8 * time.Minute})
+			t.job(ctx, s, j, &broker{url: on.real, management: on.management, patience: realPatience})
 		}
-	} else {
+	default:
 		jobs = slices.Concat(plan(onEmulator, tests, shards), plan(onEmulatorTransient, tests, shards))
 		t.emulated(ctx, s, jobs)
 	}
@@ -82,7 +103,7 @@ func run(ctx context.Context, real, management, pattern string) (string, error) 
 		return "", fmt.Errorf("no test matches %q", pattern)
 	}
 	summary := fmt.Sprintf("%s on %s: %d passed, %d skipped and %d failed as expected, %d needed more than one try, %.0f s",
-		module, where, t.passed, t.skipped, t.failed, t.retried, time.Since(started).Seconds())
+		module, place, t.passed, t.skipped, t.failed, t.retried, time.Since(started).Seconds())
 	if err := errors.Join(append(t.wrong, ctx.Err())...); err != nil {
 		return "", fmt.Errorf("%s; but:\n%w", summary, err)
 	}
@@ -90,7 +111,7 @@ func run(ctx context.Context, real, management, pattern string) (string, error) 
 }
 
 // shards is in how many processes the suite runs at once, each before an emulator
-// of its own: most of its time it sleeps.
+// or in a virtual host of its own: most of its time it sleeps.
 const shards = 4
 
 // job is tests that run in one process.
@@ -130,19 +151,26 @@ func plan(c column, tests []string, shards int) []job {
 
 // emulated runs jobs, some at once, each before an emulator of its own.
 func (t *tally) emulated(ctx context.Context, s *suite, jobs []job) {
+	t.sharded(jobs, func(_ int, j job) {
+		b, err := emulate(rabbitmq.PermitTransientQueues(j.column == onEmulatorTransient))
+		if err != nil {
+			t.is(err)
+			return
+		}
+		t.job(ctx, s, j, b)
+		t.is(b.close())
+	})
+}
+
+// sharded calls run for each job, some at once.
+func (t *tally) sharded(jobs []job, run func(n int, j job)) {
 	var running sync.WaitGroup
 	slots := make(chan struct{}, shards)
-	for _, j := range jobs {
+	for n, j := range jobs {
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			b, err := emulate(rabbitmq.PermitTransientQueues(j.column == onEmulatorTransient))
-			if err != nil {
-				t.is(err)
-				return
-			}
-			t.job(ctx, s, j, b)
-			t.is(b.close())
+			run(n, j)
 		})
 	}
 	running.Wait()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceline/onceline/broker"
@@ -24,12 +23,13 @@ const defaultBatchMax = 1<<20 + 12
 const overhead = 61 + 3*broker.MaxID + 160
 
 const (
-	cfgMaxBytes  = "max.message.bytes"
-	cfgLock      = "share.record.lock.duration.ms"
-	cfgCount     = "share.delivery.count.limit"
-	cfgReset     = "share.auto.offset.reset"
-	cfgCountAll  = "group.share.delivery.count.limit" // the broker's, for all groups
-	mostAttempts = 10                                 // the highest limit that any broker admits (KAF-F-42)
+	cfgMaxBytes   = "max.message.bytes"
+	cfgTimestamps = "message.timestamp.type"
+	cfgLock       = "share.record.lock.duration.ms"
+	cfgCount      = "share.delivery.count.limit"
+	cfgReset      = "share.auto.offset.reset"
+	cfgCountAll   = "group.share.delivery.count.limit" // the broker's, for all groups
+	mostAttempts  = 10                                 // the highest limit that any broker admits (KAF-F-42)
 )
 
 // checkTopic refuses what Kafka can't have as a topic's name.
@@ -66,7 +66,7 @@ func (c *conn) topicMeta(ctx context.Context, topic string) (topicInfo, error) {
 
 // describe asks the brokers themselves: kadm answers from a cache, in which a
 // topic outlives its deletion.
-func describe(ctx context.Context, cl *kgo.Client, topic string) (topicInfo, error) {
+func describe(ctx context.Context, cl kmsg.Requestor, topic string) (topicInfo, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	rt := kmsg.NewMetadataRequestTopic()
 	rt.Topic = &topic
@@ -101,16 +101,21 @@ func (c *conn) lookUp(ctx context.Context, topic string) (int, error) {
 		return 0, err
 	}
 	batch := int64(defaultBatchMax)
-	switch v, err := c.topicConfig(ctx, topic, cfgMaxBytes); {
-	case err != nil:
+	rs, err := c.adm.DescribeTopicConfigs(ctx, topic)
+	var limit, stamps string
+	if err == nil {
+		if limit, err = valueOf(rs, cfgMaxBytes); err == nil {
+			stamps, err = valueOf(rs, cfgTimestamps)
+		}
+	}
+	if err != nil {
 		// Without the right to look the broker's default is the best guess;
 		// the broker refuses what is over the true limit.
 		c.log.Warn("kafka: can't read the topic's limit", "topic", topic, "err", err)
-	case v != "":
-		if n, err := strconv.ParseInt(v, 10, 32); err == nil {
-			batch = n
-		}
+	} else if n, err := strconv.ParseInt(limit, 10, 32); err == nil {
+		batch = n
 	}
+	c.keepsTime.Store(topic, stamps == "CreateTime")
 	// franz-go admits batches of 512 bytes to 1 GiB.
 	c.batchMax.Store(topic, int32(max(512, min(batch, 1<<30))))
 	return int(max(1, batch-overhead)), nil
@@ -236,7 +241,7 @@ func (c *conn) ensureTopic(ctx context.Context, topic string, partitions, maxBod
 	if !errors.Is(err, kerr.TopicAlreadyExists) {
 		return broker.Errorf(kindOf(err, broker.ErrUnavailable), err, "ensure %s", topic)
 	}
-	t, err := c.topicMeta(ctx, topic)
+	t, err := c.heardOf(ctx, topic)
 	if err != nil {
 		return err
 	}
@@ -255,27 +260,78 @@ func (c *conn) ensureTopic(ctx context.Context, topic string, partitions, maxBod
 	return nil
 }
 
-// settled waits until a new topic is known with all its leaders: a broker
-// answers before the others have heard of it.
+// spread bounds the wait for all brokers to hear of a topic. Each hears from the
+// controller by itself, some milliseconds late, and denies the topic until then
+// (KAF-F-56). One that takes longer is cut off from the cluster.
+const spread = 5 * time.Second
+
+// settled waits until a new topic has all its leaders and every broker that
+// answers knows it, so that whoever opens it next finds it, wherever they ask.
 func (c *conn) settled(ctx context.Context, topic string) error {
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+	created := func() error {
+		return broker.Errorf(broker.ErrUnavailable, context.Cause(ctx), "ensure %s: created, not ready", topic)
+	}
+	for wait := 5 * time.Millisecond; ; {
 		t, err := c.topicMeta(ctx, topic)
-		if err == nil && len(t.leaders) > 0 {
-			ready := true
-			for _, leader := range t.leaders {
-				ready = ready && leader >= 0
-			}
-			if ready {
-				return nil
-			}
-		} else if err != nil && !errors.Is(err, broker.ErrNotFound) {
+		if err != nil && !errors.Is(err, broker.ErrNotFound) {
 			return err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return broker.Errorf(broker.ErrUnavailable, context.Cause(ctx), "ensure %s: created, not ready", topic)
+		if err == nil && t.led() {
+			break
 		}
+		if !again(ctx, &wait) {
+			return created()
+		}
+	}
+	all, cancel := context.WithTimeout(ctx, spread)
+	defer cancel()
+	for _, b := range c.admin.DiscoveredBrokers() {
+		for wait := 5 * time.Millisecond; ; {
+			_, err := describe(all, b, topic)
+			if !errors.Is(err, kerr.UnknownTopicOrPartition) || !again(all, &wait) {
+				break // it knows, or it is of no use to anybody now
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return created()
+	}
+	return nil
+}
+
+// led reports whether all partitions have a leader.
+func (t topicInfo) led() bool {
+	for _, leader := range t.leaders {
+		if leader < 0 {
+			return false
+		}
+	}
+	return len(t.leaders) > 0
+}
+
+// heardOf asks for a topic that the controller says exists.
+func (c *conn) heardOf(ctx context.Context, topic string) (topicInfo, error) {
+	soon, cancel := context.WithTimeout(ctx, spread)
+	defer cancel()
+	for wait := 5 * time.Millisecond; ; {
+		t, err := c.topicMeta(ctx, topic)
+		if !errors.Is(err, broker.ErrNotFound) || !again(soon, &wait) {
+			return t, err
+		}
+	}
+}
+
+// again waits before another question, each time longer, and reports whether
+// ctx still lives.
+func again(ctx context.Context, wait *time.Duration) bool {
+	t := time.NewTimer(*wait)
+	defer t.Stop()
+	*wait = min(2**wait, 200*time.Millisecond)
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

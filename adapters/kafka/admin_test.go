@@ -2,8 +2,15 @@ package kafka
 
 import (
 	"errors"
+	"net"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceline/onceline/broker"
 )
@@ -114,5 +121,53 @@ func TestOpenUnknown(t *testing.T) {
 	from := broker.StartFrom(func(string) (broker.Position, bool) { return broker.Position{}, false })
 	if _, err := share.OpenReceiver(ctxOf(t, time.Second), "t/g", from); !errors.Is(err, broker.ErrUnsupported) {
 		t.Errorf("share with StartFrom: %v", err)
+	}
+}
+
+// A broker that hasn't heard of a new topic yet denies it. Ensure waits for all, so
+// that whoever opens the topic next finds it; that another made it meanwhile is no
+// error either.
+func TestEnsureWaitsForAllBrokers(t *testing.T) {
+	c, _ := cluster(t, 0, kfake.NumBrokers(3))
+	one, two := dial(t, c), dial(t, c)
+	var mu sync.Mutex
+	deaf := map[int32]int{} // so often a broker denies each topic that it is asked for by name
+	c.ControlKey(int16(kmsg.Metadata), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := kreq.(*kmsg.MetadataRequest)
+		mu.Lock()
+		defer mu.Unlock()
+		node := c.CurrentNode()
+		if len(req.Topics) == 0 || req.Topics[0].Topic == nil || deaf[node] == 0 {
+			return nil, nil, false
+		}
+		deaf[node]--
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		for node := range int32(3) {
+			host, port, _ := net.SplitHostPort(c.ListenAddrs()[node])
+			b := kmsg.NewMetadataResponseBroker()
+			b.NodeID, b.Host = node, host
+			p, _ := strconv.Atoi(port)
+			b.Port = int32(p)
+			resp.Brokers = append(resp.Brokers, b)
+		}
+		rt := kmsg.NewMetadataResponseTopic()
+		rt.Topic, rt.ErrorCode = req.Topics[0].Topic, kerr.UnknownTopicOrPartition.Code
+		resp.Topics = append(resp.Topics, rt)
+		return resp, nil, true
+	})
+	for _, conn := range []broker.Conn{one, two} {
+		mu.Lock()
+		deaf = map[int32]int{0: 3, 1: 1, 2: 5}
+		mu.Unlock()
+		if err := conn.Ensure(ctxOf(t, 10*time.Second), broker.Entity{Topic: "late"}); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		left := deaf[0] + deaf[1] + deaf[2]
+		mu.Unlock()
+		if conn == one && left > 0 {
+			t.Errorf("Ensure of a new topic is done, and the brokers would deny it %d times more", left)
+		}
 	}
 }

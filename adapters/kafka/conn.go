@@ -79,7 +79,8 @@ type conn struct {
 	admin *kgo.Client
 	adm   *kadm.Client
 
-	batchMax sync.Map // topic → int32: the largest batch that the topic takes
+	batchMax  sync.Map // topic → int32: the largest batch that the topic takes
+	keepsTime sync.Map // topic → bool: a record's timestamp stays as it was sent
 
 	mu       sync.Mutex
 	wishes   map[string]wishes // by subscription

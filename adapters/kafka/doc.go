@@ -44,8 +44,9 @@
 //	Key      the record's key, as it is; none: no key
 //	Body     the record's value
 //	Headers  the record's headers: order, repeats and binary values as they are
-//	Time     the record's timestamp, and header onceline-time: a topic with
-//	         LogAppendTime overwrites the first
+//	Time     the record's timestamp; and header onceline-time, if the topic had
+//	         LogAppendTime, which overwrites the first, when the publisher was
+//	         opened, if that can't be read, or if the time is before 1970
 //	Position partition and offset
 //
 // A record of another producer has what it has; its ID is empty if it has no
@@ -83,9 +84,10 @@
 // th nack, and on DeadLetter, the message is copied to the dead-letter topic,
 // with its ID, and settled.
 //
-// Receive polls for as many records as it was asked for. franz-go fetches ahead
-// (kgo.FetchMaxBytes and kgo.FetchMaxPartitionBytes bound it); that costs
-// memory, and no attempt.
+// Receive hands out as many messages as it was asked for. franz-go fetches ahead
+// (kgo.FetchMaxBytes and kgo.FetchMaxPartitionBytes bound it), and up to 4,096
+// records, or as many as were asked for, wait here while it fetches more; that
+// costs memory, and no attempt.
 //
 // # Share groups
 //
@@ -97,6 +99,9 @@
 // the handle stays held. Ensure sets share.auto.offset.reset, Lease as
 // share.record.lock.duration.ms, and for MaxDeliveries the broker's own limit as
 // high as it goes, for at that limit the broker drops a message.
+//
+// A new group gets nothing until the brokers have made its state. One that dies
+// meanwhile tries again only after 30 s (KAF-F-57).
 //
 // # What Kafka can't do
 //

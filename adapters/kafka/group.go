@@ -49,6 +49,10 @@ const (
 	// maxWaiting bounds the records that wait for an earlier one of their key:
 	// with that many, nothing more is fetched until some are settled.
 	maxWaiting = 10_000
+	// minPoll is how many records a poll takes over from franz-go's buffer, where
+	// they wait already, even if fewer are asked for: the next calls to Receive
+	// then find theirs without one. Nothing counts as delivered by that.
+	minPoll = 4096
 	// maxRevoke bounds the commit when partitions are taken away, during which
 	// the group waits for this member.
 	maxRevoke = 3 * time.Second
@@ -216,11 +220,11 @@ func (r *groupReceiver) stray(before error, p *part) error {
 }
 
 // Receive is driver.Receiver's.
-func (r *groupReceiver) Receive(ctx context.Context, max int, out *driver.Batch) error {
+func (r *groupReceiver) Receive(ctx context.Context, limit int, out *driver.Batch) error {
 	for {
 		r.mu.Lock()
 		due := r.promote(time.Now())
-		r.handOut(max, out)
+		r.handOut(limit, out)
 		if out.Len() > 0 {
 			r.mu.Unlock()
 			return nil
@@ -244,7 +248,7 @@ func (r *groupReceiver) Receive(ctx context.Context, max int, out *driver.Batch)
 			case <-r.idle:
 			default:
 			}
-			go r.poll(max)
+			go r.poll(max(limit, minPoll))
 		}
 		r.mu.Unlock()
 		if !r.await(ctx, due) {

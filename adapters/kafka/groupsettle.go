@@ -42,11 +42,12 @@ func (r *groupReceiver) Settle(ctx context.Context, ops []driver.Op) {
 			r.back(e, op.Settlement.Delay)
 			op.Settlement.Outcome.State = broker.Confirmed
 		default:
-			e.part.settle(e)
+			e.settled = true
 			r.done(e)
 			commit = true
 		}
 	}
+	r.advance()
 	r.mu.Unlock()
 	if len(letters) > 0 && r.deadLetter(ctx, letters) {
 		commit = true
@@ -62,6 +63,13 @@ func (r *groupReceiver) Settle(ctx context.Context, ops []driver.Op) {
 		}
 	}
 	r.mu.Unlock()
+}
+
+// advance moves the watermarks over what is settled. r.mu is held.
+func (r *groupReceiver) advance() {
+	for _, p := range r.parts {
+		p.advance()
+	}
 }
 
 // held is the outcome of an Extend: there is nothing to extend, and nothing is
@@ -113,10 +121,11 @@ func (r *groupReceiver) deadLetter(ctx context.Context, ops []*driver.Op) (any b
 		}
 		any = true
 		if e := op.Token.Ref.(*entry); !e.part.ended && !e.settled {
-			e.part.settle(e)
+			e.settled = true
 			r.done(e)
 		}
 	}
+	r.advance()
 	return any
 }
 

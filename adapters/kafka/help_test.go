@@ -14,12 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"go.uber.org/goleak"
 
 	"github.com/onceline/onceline/broker"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // quick are the broker's settings that keep tests short.
 var quick = map[string]string{

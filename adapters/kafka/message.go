@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -14,26 +15,31 @@ import (
 const ownHeaders = 3
 
 // headersOf appends m's headers to hs: ours first, then the user's in order.
-// Values are cut from buf, which has room for them (see sizeOf).
-func headersOf(hs []kgo.RecordHeader, buf []byte, m *broker.Message) ([]kgo.RecordHeader, []byte) {
-	cut := func(s string) []byte {
-		n := len(buf)
-		buf = append(buf, s...)
-		return buf[n:len(buf):len(buf)]
-	}
+// Values are cut from buf, which has room for them (see sizeOf). The record's
+// timestamp is the time already; stamp repeats it where the broker may overwrite
+// that, and a time before 1970 always is, for Kafka has none.
+func headersOf(hs []kgo.RecordHeader, buf []byte, m *broker.Message, stamp bool) ([]kgo.RecordHeader, []byte) {
 	if m.ID != "" { // empty only for a foreign message on its way to a dead-letter topic
-		hs = append(hs, kgo.RecordHeader{Key: driver.HeaderID, Value: cut(m.ID)})
+		hs, buf = header(hs, buf, driver.HeaderID, m.ID)
 	}
 	if m.Copy != "" {
-		hs = append(hs, kgo.RecordHeader{Key: driver.HeaderCopy, Value: cut(m.Copy)})
+		hs, buf = header(hs, buf, driver.HeaderCopy, m.Copy)
 	}
-	n := len(buf)
-	buf = strconv.AppendInt(buf, m.Time.UnixMilli(), 10)
-	hs = append(hs, kgo.RecordHeader{Key: driver.HeaderTime, Value: buf[n:len(buf):len(buf)]})
+	if ms := m.Time.UnixMilli(); stamp || ms < 0 {
+		n := len(buf)
+		buf = strconv.AppendInt(buf, ms, 10)
+		hs = append(hs, kgo.RecordHeader{Key: driver.HeaderTime, Value: buf[n:len(buf):len(buf)]})
+	}
 	for i := range m.Headers {
-		hs = append(hs, kgo.RecordHeader{Key: m.Headers[i].Key, Value: cut(m.Headers[i].Value)})
+		hs, buf = header(hs, buf, m.Headers[i].Key, m.Headers[i].Value)
 	}
 	return hs, buf
+}
+
+func header(hs []kgo.RecordHeader, buf []byte, key, value string) ([]kgo.RecordHeader, []byte) {
+	n := len(buf)
+	buf = append(buf, value...)
+	return append(hs, kgo.RecordHeader{Key: key, Value: buf[n:len(buf):len(buf)]}), buf
 }
 
 // sizeOf is what a message takes of the batch's buffer: everything that must
@@ -46,21 +52,42 @@ func sizeOf(m *broker.Message) int {
 	return n
 }
 
-// decode fills m from a record. The body is the record's own memory, which no
-// later fetch writes to.
-func decode(m *broker.Message, r *kgo.Record) {
+// text makes strings of the bytes of many messages with few allocations. The zero
+// value is ready; nil makes each by itself.
+type text struct{ chunk strings.Builder }
+
+// chunkSize is what a string that is kept may keep alive of others.
+const chunkSize = 4096
+
+// of returns v as a string; about so many of its kind are to come.
+func (t *text) of(v []byte, many int) string {
+	if t == nil || len(v) > chunkSize/4 {
+		return string(v)
+	}
+	if t.chunk.Cap()-t.chunk.Len() < len(v) {
+		t.chunk.Reset() // leaves the strings that were cut from it as they are
+		t.chunk.Grow(min(len(v)*max(many, 1), chunkSize))
+	}
+	n := t.chunk.Len()
+	t.chunk.Write(v)
+	return t.chunk.String()[n:]
+}
+
+// decode fills m from a record, one of about so many whose strings are made by t.
+// The body is the record's own memory, which no later fetch writes to.
+func decode(m *broker.Message, r *kgo.Record, t *text, many int) {
 	m.Body = r.Value
 	if len(r.Key) > 0 {
-		m.Key = string(r.Key)
+		m.Key = t.of(r.Key, many)
 	}
 	user := len(r.Headers)
 	for i := range r.Headers {
 		h := &r.Headers[i]
 		switch {
 		case h.Key == driver.HeaderID && m.ID == "":
-			m.ID = string(h.Value)
+			m.ID = t.of(h.Value, many)
 		case h.Key == driver.HeaderCopy && m.Copy == "":
-			m.Copy = string(h.Value)
+			m.Copy = t.of(h.Value, many)
 		case h.Key == driver.HeaderTime && m.Time.IsZero():
 			if ms, ok := millis(h.Value); ok {
 				m.Time = time.UnixMilli(ms)
@@ -126,7 +153,7 @@ func millis(b []byte) (ms int64, ok bool) {
 // that a second copy after a crash is recognised, and where it comes from.
 func letter(r *kgo.Record, reason, subscription string, attempts int) broker.Message {
 	var m broker.Message
-	decode(&m, r)
+	decode(&m, r, nil, 1)
 	hs := make(broker.Headers, 0, len(m.Headers)+3)
 	for _, h := range m.Headers {
 		switch h.Key {

@@ -24,6 +24,7 @@ type part struct {
 	// their offsets. The offsets have gaps: compaction, transaction markers,
 	// aborted transactions. So what may be committed follows from what came.
 	queue     []*entry
+	room      []*entry        // what queue was cut from, empty
 	watermark kgo.EpochOffset // the next offset, were all settled ones committed; Offset -1: none
 	committed int64           // the next offset as the broker has it; -1: none of this epoch
 	first     int64           // the first offset that was polled; -1: none
@@ -60,14 +61,14 @@ func (p *part) grow(n int) {
 	if cap(p.queue)-len(p.queue) >= n {
 		return
 	}
-	q := make([]*entry, len(p.queue), 2*(len(p.queue)+n))
-	copy(q, p.queue)
-	p.queue = q
+	if len(p.queue) > 0 || cap(p.room) < n {
+		p.room = make([]*entry, 0, 2*(len(p.queue)+n))
+	}
+	p.queue = append(p.room, p.queue...) // what it has passed of room is cleared
 }
 
-// settle marks e as done and moves the watermark over all that is done.
-func (p *part) settle(e *entry) {
-	e.settled = true
+// advance moves the watermark over all that is done.
+func (p *part) advance() {
 	i := 0
 	for i < len(p.queue) && p.queue[i].settled {
 		i++
@@ -83,9 +84,12 @@ func (p *part) settle(e *entry) {
 
 // handOut moves records from the queues to the caller. r.mu is held.
 func (r *groupReceiver) handOut(max int, out *driver.Batch) {
-	if n := r.urgent.len() + r.ready.len(); n > 0 {
-		out.Grow(min(max, n))
+	n := r.urgent.len() + r.ready.len()
+	if n == 0 {
+		return
 	}
+	out.Grow(min(max, n))
+	var strings text
 	for out.Len() < max {
 		e, ok := r.urgent.pop()
 		if !ok {
@@ -99,7 +103,7 @@ func (r *groupReceiver) handOut(max int, out *driver.Batch) {
 		e.gives++
 		e.handle++
 		d, t := out.Add()
-		decode(&d.Message, e.rec)
+		decode(&d.Message, e.rec, &strings, max-out.Len())
 		d.Attempt = broker.Attempt{Number: e.gives, Trust: broker.Approximate}
 		d.Position = broker.Position{Partition: e.part.name, Offset: uint64(e.rec.Offset)}
 		t.Epoch, t.Tag, t.Sub, t.Ref = &e.part.epoch, e.handle, uint64(e.part.id), e

@@ -18,13 +18,15 @@ type publisher struct {
 	conn  *conn
 	topic string
 	body  int       // Limits.Body
+	stamp bool      // the time goes into a header too, for the broker may overwrite the record's
 	own   *producer // at most once; nil: the connection's shared one
 	joins joins
 	gone  chan struct{} // closed by Close
 }
 
 func (c *conn) newPublisher(topic string, body int, atMostOnce bool) (*publisher, error) {
-	p := &publisher{conn: c, topic: topic, body: body, gone: make(chan struct{})}
+	keeps, _ := c.keepsTime.Load(topic)
+	p := &publisher{conn: c, topic: topic, body: body, stamp: keeps != true, gone: make(chan struct{})}
 	if !atMostOnce {
 		_, err := c.shared() // a bad option shows here, not at the first Publish
 		return p, err
@@ -97,6 +99,7 @@ type flight struct {
 	doubts   uint64 // of the producer, when the flight began
 	slots    []slot
 	headers  []kgo.RecordHeader
+	user     bool   // some headers are the user's
 	buf      []byte // ids, keys, bodies: the caller may change its own after Publish returned
 	left     atomic.Int64
 	done     chan struct{} // one token when left reaches 0
@@ -198,7 +201,9 @@ func (p *publisher) start(ctx context.Context, prod *producer, msgs []broker.Mes
 		size += sizeOf(&msgs[i])
 		headers += ownHeaders + len(msgs[i].Headers)
 	}
+	f.user = headers > ownHeaders*len(msgs)
 	if cap(f.buf) < size {
+		clear(f.slots[:cap(f.slots)]) // their records point to the old one
 		f.buf = make([]byte, 0, size)
 	}
 	if cap(f.headers) < headers {
@@ -226,7 +231,7 @@ func (p *publisher) start(ctx context.Context, prod *producer, msgs []broker.Mes
 			continue
 		}
 		n := len(hs)
-		hs, buf = headersOf(hs, buf, m)
+		hs, buf = headersOf(hs, buf, m, p.stamp)
 		s.rec = kgo.Record{Topic: p.topic, Headers: hs[n:len(hs):len(hs)], Timestamp: m.Time, Context: s}
 		if m.Key != "" {
 			n := len(buf)
@@ -290,6 +295,8 @@ func (p *publisher) land(ctx context.Context, f *flight, msgs []broker.Message, 
 		s := &f.slots[i]
 		switch {
 		case joined[at+i] != nil:
+		case s.state.Load() == answered && s.err == nil:
+			s.stored(&receipts[at+i])
 		case s.state.Load() == answered:
 			receipts[at+i] = s.receipt()
 		default:
@@ -312,20 +319,29 @@ func (p *publisher) why(ctx context.Context) error {
 	return broker.ErrClosed
 }
 
-// recycle keeps the flight's memory for the next one and lets go of everything
-// else.
+// recycle keeps the flight's memory for the next one, which overwrites it. What
+// it points to until then is itself and errors, but for the names of the user's
+// headers, which may be cut from anything.
 func (f *flight) recycle() {
-	clear(f.slots)
-	clear(f.headers)
+	if f.user {
+		clear(f.headers)
+	}
 	home := &f.producer.hangar
 	f.pub, f.producer = nil, nil
 	home.put(f)
 }
 
+// stored writes the receipt of a slot that was answered well.
+func (s *slot) stored(r *broker.Receipt) {
+	r.Verdict = broker.Stored
+	r.Position.Partition, r.Position.Offset = partName(s.rec.Partition), uint64(s.rec.Offset)
+}
+
 // receipt is what the broker said of an answered slot.
-func (s *slot) receipt() broker.Receipt {
+func (s *slot) receipt() (r broker.Receipt) {
 	if s.err == nil {
-		return broker.Receipt{Verdict: broker.Stored, Position: positionOf(&s.rec)}
+		s.stored(&r)
+		return r
 	}
 	if kind := refusal(s.err, s.flight.producer.doubts.Load() != s.flight.doubts); kind != nil {
 		return broker.Receipt{Verdict: broker.Refused, Err: broker.Errorf(kind, s.err, "publish to %s", s.rec.Topic)}

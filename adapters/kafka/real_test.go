@@ -15,19 +15,24 @@ import (
 	"github.com/onceline/onceline/broker/driver"
 )
 
-// These tests ask a real Kafka from 4.2 on what the others ask the fake:
+// These tests ask a real Kafka from 4.2 on what the others ask the fake: the one
+// that local starts, or one that runs already:
 //
+//	ONCELINE_LOCAL=1 go test -run TestReal ./adapters/kafka
 //	ONCELINE_KAFKA=127.0.0.1:9092 go test -run TestReal ./adapters/kafka
 //
 // A share lease of 15 s is the lowest that a broker admits by default, so they
 // take a minute; group.share.min.record.lock.duration.ms=1000 makes it shorter.
+func realSeeds(t *testing.T) kgo.Opt {
+	if addr := os.Getenv("ONCELINE_KAFKA"); addr != "" {
+		return kgo.SeedBrokers(addr)
+	}
+	return seedsOf(local(t))
+}
+
 func realConn(t *testing.T, change ...func(*Options)) broker.Conn {
 	t.Helper()
-	addr := os.Getenv("ONCELINE_KAFKA")
-	if addr == "" {
-		t.Skip("ONCELINE_KAFKA names no broker")
-	}
-	o := Options{Client: []kgo.Opt{kgo.SeedBrokers(addr), kgo.MetadataMinAge(50 * time.Millisecond)}, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	o := Options{Client: []kgo.Opt{realSeeds(t), kgo.MetadataMinAge(50 * time.Millisecond)}, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	for _, f := range change {
 		f(&o)
 	}
@@ -241,7 +246,7 @@ func TestRealShareCrash(t *testing.T) {
 	conn := realConn(t, shares)
 	e := realEntity(t, conn, broker.Entity{Partitions: 1})
 	publish(t, openPublisher(t, conn, e.Topic), messages(3, 0)...)
-	victim, err := New(ctxOf(t, 5*time.Second), Options{Client: []kgo.Opt{kgo.SeedBrokers(os.Getenv("ONCELINE_KAFKA"))}, Mode: Share})
+	victim, err := New(ctxOf(t, 5*time.Second), Options{Client: []kgo.Opt{realSeeds(t)}, Mode: Share})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -181,6 +181,7 @@ func (r *shareReceiver) handOut(max int, out *driver.Batch) {
 	out.Grow(min(max, len(r.buffered)))
 	n := 0
 	now := time.Now()
+	var strings text
 	for _, a := range r.buffered {
 		if out.Len() == max {
 			break
@@ -190,7 +191,7 @@ func (r *shareReceiver) handOut(max int, out *driver.Batch) {
 			continue // somebody else's by now
 		}
 		d, t := out.Add()
-		decode(&d.Message, a.rec)
+		decode(&d.Message, a.rec, &strings, max-out.Len())
 		d.Attempt = broker.Attempt{Number: a.count, Trust: broker.Approximate}
 		d.Position = positionOf(a.rec)
 		d.Lease = a.lease

@@ -64,7 +64,7 @@ func wantLetters(t testing.TB, conn broker.Conn, source string, want ...string) 
 		}
 		for _, rec := range fs.Records() {
 			var m broker.Message
-			decode(&m, rec)
+			decode(&m, rec, nil, 1)
 			got = append(got, m.ID)
 			if m.Headers.Get(driver.HeaderSource) != source || m.Headers.Get(driver.HeaderAttempts) == "" || m.Headers.Get(driver.HeaderReason) == "" {
 				t.Errorf("letter %s: headers %v", m.ID, m.Headers)

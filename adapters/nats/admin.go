@@ -84,17 +84,16 @@ func (c *conn) ensureStream(ctx context.Context, topic, name string, e broker.En
 			"ensure %s: bodies of %d bytes: the server's limit leaves %d beside the headers", topic, e.MaxBody, room)
 	}
 	for try := 0; ; try++ {
-		found, err := c.js.StreamNameBySubject(ctx, topic)
+		found, err := c.streamOf(ctx, topic)
 		switch {
 		case err == nil && name != "" && found != name:
 			return jetstream.StreamConfig{}, broker.Errorf(broker.ErrConflict, nil,
 				"ensure %s: it is in stream %s, and the subscription wants stream %s", topic, found, name)
 		case err == nil:
-			s, err := c.js.Stream(ctx, found)
+			cfg, err := c.lookUpStream(ctx, found)
 			if err != nil {
 				return jetstream.StreamConfig{}, failure(ctx, err, "ensure %s: stream %s", topic, found)
 			}
-			cfg := s.CachedInfo().Config
 			return cfg, c.compareStream(topic, cfg, e, broker.ErrConflict)
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
 			return jetstream.StreamConfig{}, failure(ctx, err, "ensure %s: look for its stream", topic)
@@ -109,12 +108,9 @@ func (c *conn) ensureStream(ctx context.Context, topic, name string, e broker.En
 			return jetstream.StreamConfig{}, failure(ctx, err, "ensure %s: create stream %s", topic, want.Name)
 		}
 		// Somebody else made a stream meanwhile, or the name is taken.
-		if s, look := c.js.Stream(ctx, want.Name); look == nil {
-			has := s.CachedInfo().Config.Subjects
-			if !covered(topic, has) {
-				return jetstream.StreamConfig{}, broker.Errorf(broker.ErrConflict, err,
-					"ensure %s: stream %s has subjects %v, wanted %v", topic, want.Name, has, want.Subjects)
-			}
+		if has, look := c.lookUpStream(ctx, want.Name); look == nil && !covered(topic, has.Subjects) {
+			return jetstream.StreamConfig{}, broker.Errorf(broker.ErrConflict, err,
+				"ensure %s: stream %s has subjects %v, wanted %v", topic, want.Name, has.Subjects, want.Subjects)
 		}
 	}
 }
@@ -163,9 +159,9 @@ func (c *conn) compareStream(topic string, cfg jetstream.StreamConfig, e broker.
 func (c *conn) ensureConsumer(ctx context.Context, e broker.Entity, s jetstream.StreamConfig, name string) error {
 	want := c.consumerConfig(e, s, name)
 	for try := 0; ; try++ {
-		k, err := c.js.Consumer(ctx, s.Name, name)
+		has, err := c.lookUpConsumer(ctx, s.Name, name)
 		if err == nil {
-			return compareConsumer(e.Subscription, k.CachedInfo().Config, want, broker.ErrConflict)
+			return compareConsumer(e.Subscription, has, want, broker.ErrConflict)
 		}
 		if errors.Is(err, jetstream.ErrNotPullConsumer) {
 			return broker.Errorf(broker.ErrConflict, err, "ensure %s: it exists and pushes", e.Subscription)
@@ -173,7 +169,7 @@ func (c *conn) ensureConsumer(ctx context.Context, e broker.Entity, s jetstream.
 		if !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return failure(ctx, err, "ensure %s", e.Subscription)
 		}
-		k, err = c.js.CreateConsumer(ctx, s.Name, want)
+		k, err := c.js.CreateConsumer(ctx, s.Name, want)
 		if err == nil {
 			return compareConsumer(e.Subscription, k.CachedInfo().Config, want, broker.ErrUnsupported)
 		}
@@ -258,8 +254,8 @@ func (c *conn) Delete(ctx context.Context, e broker.Entity) error {
 		if err != nil {
 			return err
 		}
-		k, err := c.js.Consumer(ctx, stream, consumer)
-		if err == nil && k.CachedInfo().Config.Metadata[metaTopic] == e.Topic {
+		k, err := c.lookUpConsumer(ctx, stream, consumer)
+		if err == nil && k.Metadata[metaTopic] == e.Topic {
 			err = c.js.DeleteConsumer(ctx, stream, consumer)
 		}
 		if err != nil && !errors.Is(kindOf(err), broker.ErrNotFound) {
@@ -278,15 +274,15 @@ func (c *conn) Delete(ctx context.Context, e broker.Entity) error {
 }
 
 func (c *conn) deleteStream(ctx context.Context, topic string) error {
-	name, err := c.js.StreamNameBySubject(ctx, topic)
+	name, err := c.streamOf(ctx, topic)
 	if err != nil {
 		return err
 	}
-	s, err := c.js.Stream(ctx, name)
+	s, err := c.lookUpStream(ctx, name)
 	if err != nil {
 		return err
 	}
-	if s.CachedInfo().Config.Metadata[metaTopic] != topic {
+	if s.Metadata[metaTopic] != topic {
 		return nil
 	}
 	return c.js.DeleteStream(ctx, name)

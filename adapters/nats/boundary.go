@@ -2,7 +2,8 @@ package nats
 
 import "github.com/onceline/onceline/broker/boundary"
 
-// Boundary is where the guarantees of JetStream end, behind this adapter.
+// Boundary is where the guarantees of JetStream end, behind this adapter. That of
+// streams in other configurations is in variants.go.
 func Boundary() boundary.Boundary {
 	return boundary.Boundary{
 		Broker: "nats",

@@ -6,7 +6,9 @@
 //	rcv, err := conn.OpenReceiver(ctx, "ORDERS/billing")
 //
 // [Dial] and broker.Open make a client, [New] takes one. [Boundary] says where
-// the guarantees end. Facts such as NATS-F-16 are in docs/facts.md.
+// the guarantees end, for streams in files on one server that keep messages up to
+// their limits; [BoundaryMemory], [BoundaryWorkQueue], [BoundaryInterest] and
+// [BoundaryReplicated] for others. Facts such as NATS-F-16 are in docs/facts.md.
 //
 // # Names
 //
@@ -38,7 +40,8 @@
 //	domain=NAME           JetStream domain ([Domain])
 //	replicas=N            of new streams ([Replicas])
 //	storage=file|memory   of new streams ([FileStorage], [MemoryStorage])
-//	retention=limits|workqueue   of new streams ([LimitsRetention], [WorkQueue])
+//	retention=limits|workqueue|interest   of new streams ([LimitsRetention],
+//	                      [WorkQueue], [Interest])
 //	max-ack-pending=N     of new consumers ([MaxAckPending])
 //	max-in-flight=N       messages of a publisher without an answer ([MaxInFlight])
 //

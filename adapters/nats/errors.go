@@ -24,6 +24,7 @@ var (
 // JetStream error codes that the SDK has no name for.
 const (
 	codeResourcesExceeded   = 10002
+	codeNoPeers             = 10005 // as soon after a cluster's start (NATS-F-45)
 	codeUnassigned          = 10007
 	codeUnavailable         = 10008
 	codeNotLeader           = 10009
@@ -72,7 +73,7 @@ func kindOfCode(code jetstream.ErrorCode, description string) error {
 			return broker.ErrBusy
 		}
 		return broker.ErrRefused
-	case codeUnavailable, codeNotLeader, codeUnassigned, codeStreamOffline, codeConsumerOffline:
+	case codeUnavailable, codeNoPeers, codeNotLeader, codeUnassigned, codeStreamOffline, codeConsumerOffline:
 		return broker.ErrUnavailable
 	case codeDuplicateInProcess:
 		return broker.ErrUnknownOutcome

@@ -79,7 +79,8 @@ func storage(s jetstream.StorageType) Option {
 }
 
 // LimitsRetention makes Ensure refuse an existing stream of another retention.
-// New streams keep messages up to their limits unless WorkQueue is given.
+// New streams keep messages up to their limits unless WorkQueue or Interest is
+// given.
 func LimitsRetention() Option { return retention(jetstream.LimitsPolicy) }
 
 // WorkQueue makes streams that drop a message once it is acked, and admit one
@@ -87,6 +88,11 @@ func LimitsRetention() Option { return retention(jetstream.LimitsPolicy) }
 // IDs of messages that are still stored, so the ID of an acked one is forgotten
 // (NATS-F-07).
 func WorkQueue() Option { return retention(jetstream.WorkQueuePolicy) }
+
+// Interest makes streams that drop a message once each of their subscriptions has
+// acked it, and keep none while there is no subscription: its receipt is Stored
+// all the same (NATS-F-42). Dedup IDs are as with WorkQueue.
+func Interest() Option { return retention(jetstream.InterestPolicy) }
 
 func retention(r jetstream.RetentionPolicy) Option {
 	return func(o *options) error { o.retention = &r; return nil }

@@ -44,15 +44,14 @@ func (c *conn) OpenPublisher(ctx context.Context, topic string, _ broker.Publish
 	}
 	ctx, done := c.while(ctx)
 	defer done()
-	name, err := c.js.StreamNameBySubject(ctx, topic)
+	name, err := c.streamOf(ctx, topic)
 	if err != nil {
 		return nil, failure(ctx, err, "open publisher %s: its stream", topic)
 	}
-	s, err := c.js.Stream(ctx, name)
+	cfg, err := c.lookUpStream(ctx, name)
 	if err != nil {
 		return nil, failure(ctx, err, "open publisher %s: stream %s", topic, name)
 	}
-	cfg := s.CachedInfo().Config
 	p := &publisher{c: c, topic: topic, stream: name, closing: make(chan struct{})}
 	p.limits = broker.Limits{
 		Body:    max(0, int(c.nc.MaxPayload())-headerRoom-deadLetterRoom),

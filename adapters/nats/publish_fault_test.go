@@ -89,7 +89,7 @@ func TestPublishErrors(t *testing.T) {
 	}{
 		10054: {broker.ErrTooLarge, broker.Refused}, 10071: {broker.ErrConflict, broker.Refused}, 10008: {broker.ErrUnavailable, broker.Refused},
 		10158: {broker.ErrUnknownOutcome, broker.Unknown}, 10167: {broker.ErrBusy, broker.Refused}, 10003: {broker.ErrRefused, broker.Refused},
-		10059: {broker.ErrUnavailable, broker.Refused}, 10023: {broker.ErrBusy, broker.Refused},
+		10059: {broker.ErrUnavailable, broker.Refused}, 10023: {broker.ErrBusy, broker.Refused}, 10005: {broker.ErrUnavailable, broker.Refused},
 	} {
 		i := inject(t, s, localstack.Fault{Op: localstack.Publish, Kind: localstack.Error, Code: code, Times: 1})
 		rs, err := p.Publish(t.Context(), message(fmt.Sprint(code)), message(fmt.Sprint(code, "other")))

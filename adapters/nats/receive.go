@@ -113,14 +113,13 @@ func (r *receiver) name() string { return r.stream + "/" + r.consumer }
 func (r *receiver) lookUp(ctx context.Context) error {
 	ctx, done := r.c.while(ctx)
 	defer done()
-	k, err := r.c.js.Consumer(ctx, r.stream, r.consumer)
+	cfg, err := r.c.lookUpConsumer(ctx, r.stream, r.consumer)
 	if err != nil {
 		if errors.Is(err, jetstream.ErrNotPullConsumer) {
 			return broker.Errorf(broker.ErrUnsupported, err, "subscription %s", r.name())
 		}
 		return failure(ctx, err, "subscription %s", r.name())
 	}
-	cfg := k.CachedInfo().Config
 	if cfg.AckPolicy != jetstream.AckExplicitPolicy {
 		return broker.Errorf(broker.ErrUnsupported, nil, "subscription %s: ack policy %s, want explicit", r.name(), cfg.AckPolicy)
 	}

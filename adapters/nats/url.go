@@ -210,6 +210,8 @@ func (t *target) option(name, value string) error {
 			o = LimitsRetention()
 		case "workqueue":
 			o = WorkQueue()
+		case "interest":
+			o = Interest()
 		}
 	default:
 		return errUnknownParameter

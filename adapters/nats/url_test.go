@@ -47,6 +47,7 @@ func TestURL(t *testing.T) {
 		"nats://localhost?nkey=" + seed:                       "nats://localhost:4222",
 		"nats://localhost?creds=" + file:                      "nats://localhost:4222",
 		"nats://a?storage=file&retention=limits":              "nats://a:4222",
+		"nats://a?retention=interest":                         "nats://a:4222",
 	} {
 		u, err := parse(raw)
 		if err != nil {
@@ -63,7 +64,7 @@ func TestURL(t *testing.T) {
 		"nats://a?replicas=s3cret":                         `"replicas"`,
 		"nats://a?replicas=9":                              `"replicas"`,
 		"nats://a?storage=s3cret":                          `"storage"`,
-		"nats://a?retention=interest":                      `"retention"`,
+		"nats://a?retention=sometimes":                     `"retention"`,
 		"nats://a?tls=s3cret":                              `"tls"`,
 		"nats+tls://a?tls=false":                           `"tls"`,
 		"nats://a?name=":                                   `"name"`,

@@ -15,8 +15,8 @@ func Boundary() boundary.Boundary {
 		Note: "The service answers OK to an ack, whether it has an effect or not. For an answer that says so the subscription needs exactly-once delivery.",
 	}
 	e[boundary.VendorSettleStale] = boundary.Entry{
-		Declared: boundary.TakesEffect, Documented: boundary.TakesEffect, Sources: []string{"PS-F-16", "PS-F-36"},
-		Note: "The service says that a late ack may succeed. Its own emulator ignores one after which the message was delivered again. Rely on neither.",
+		Declared: boundary.TakesEffect, Sources: []string{"PS-F-16", "PS-F-36"},
+		Note: "The documentation commits itself to nothing: a late ack may succeed, and the message may come again all the same. The vendor's emulator ignores one once the message was delivered again. Declared is the weaker; rely on neither.",
 	}
 	e[boundary.SettleLostResponse] = boundary.Entry{
 		Declared: boundary.NotApplicable, Sources: []string{"PS-F-16"},
@@ -52,7 +52,22 @@ func BoundaryExactlyOnce() boundary.Boundary {
 	return boundary.Boundary{Broker: "pubsub", Of: "Google Cloud Pub/Sub, pull subscription with exactly-once delivery", Entries: e}
 }
 
-// common is what both have.
+// BoundaryExactlyOnceOrdered is [BoundaryExactlyOnce] for a subscription that also
+// has order (Entity.Ordered), of messages that have a key.
+func BoundaryExactlyOnceOrdered() boundary.Boundary {
+	b := BoundaryExactlyOnce()
+	b.Of = "Google Cloud Pub/Sub, pull subscription with exactly-once delivery and ordering, messages of one key"
+	b.Entries[boundary.SettleAnswer] = boundary.Entry{
+		Declared: boundary.InOrder, Documented: boundary.InOrder, Sources: []string{"PS-F-22", "PS-F-38"},
+		Note: "An ack ahead of an earlier message of its key is ErrConflict: nothing was recorded, and the delivery stays held, to be acked after the earlier one. Acks of one Settle call are sorted.",
+	}
+	e := b.Entries[boundary.PublishBatchPartial]
+	e.Note = "Each request is taken or refused as a whole, and the receipts say which. What follows a message of the same key that was refused is not sent, and is Refused too."
+	b.Entries[boundary.PublishBatchPartial] = e
+	return b
+}
+
+// common is what all have.
 func common() map[boundary.Claim]boundary.Entry {
 	twice := boundary.Entry{Declared: boundary.Twice, Sources: []string{"PS-F-01", "PS-F-02"},
 		Note: "Exactly-once delivery is about the copies of one message_id. Two publishes are two of them: the receiver needs a dedup store on the ID."}

@@ -5,8 +5,8 @@
 //	pub, err := conn.OpenPublisher(ctx, "orders")
 //	rcv, err := conn.OpenReceiver(ctx, "billing")
 //
-// [Dial] and broker.Open make a client, [New] takes one. [Boundary] and
-// [BoundaryExactlyOnce] say where the guarantees end. Facts such as PS-F-16 are
+// [Dial] and broker.Open make a client, [New] takes one. [Boundary],
+// [BoundaryExactlyOnce] and [BoundaryExactlyOnceOrdered] say where the guarantees end. Facts such as PS-F-16 are
 // in docs/facts.md.
 //
 // # Names

@@ -10,16 +10,32 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/localstack"
 )
 
-// TestReal runs against what ONCELINE_PUBSUB names as host:port, the vendor's own
-// emulator for one, in real time:
+// TestReal runs, in real time, against the vendor's own emulator, which it starts
+// with ONCELINE_LOCAL=1, or against what ONCELINE_PUBSUB names as host:port:
 //
 //	ONCELINE_PUBSUB=127.0.0.1:8085 go test -run TestReal ./adapters/pubsub
 func TestReal(t *testing.T) {
 	addr := os.Getenv("ONCELINE_PUBSUB")
-	if addr == "" {
-		t.Skip("ONCELINE_PUBSUB names no server")
+	switch {
+	case addr != "":
+	case os.Getenv("ONCELINE_LOCAL") == "1":
+		e, err := localstack.StartPubSubEmulator(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if err := e.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		addr = e.Address()
+	default:
+		t.Skip("ONCELINE_PUBSUB names no server, and ONCELINE_LOCAL=1 isn't set")
 	}
 	both(t, func(t *testing.T, once bool, state broker.State) {
 		c, err := Dial(t.Context(), "p", Endpoint(addr), ExactlyOnce(once))

@@ -189,7 +189,8 @@ func (c *conn) queueArgs(s *session, e broker.Entity, dead place) (amqp.Table, e
 		case e.MaxDeliveries > 0:
 			args["x-delivery-limit"] = int64(e.MaxDeliveries - 1) // returns, not deliveries (RMQ-F-16)
 		case e.Ordered:
-			// Without a limit what is given back goes to the queue's end (RMQ-F-40).
+			// Without a limit what is rejected or nacked goes to the queue's end; only
+			// what a channel's end gives back keeps its place (RMQ-F-40).
 			args["x-delivery-limit"] = int64(math.MaxInt32)
 		case s.atLeast(4, 0):
 			args["x-delivery-limit"] = int64(-1) // or it drops a message after twenty (RMQ-F-14)

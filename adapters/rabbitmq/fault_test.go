@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -219,7 +220,7 @@ func TestLateHaul(t *testing.T) {
 	h := emulate(t)
 	var held atomic.Pointer[chan struct{}]
 	proxy := newTap(t, h.addr, func(frame []byte) []byte {
-		if c := held.Load(); c != nil {
+		if c := held.Load(); c != nil && isDeliver(frame) {
 			<-*c
 		}
 		return frame
@@ -230,11 +231,18 @@ func TestLateHaul(t *testing.T) {
 	publish(t, p, messages(2, 0)...)
 	release := make(chan struct{})
 	held.Store(&release)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if ds, err := r.Receive(ctx, 2); !errors.Is(err, context.DeadlineExceeded) || len(ds) > 0 {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer cancel()
+		ch := h.raw(t)
+		eventually(t, "the messages are on their way", func() bool { return ready(t, ch, e.Subscription) == 0 })
+	}()
+	if ds, err := r.Receive(ctx, 2); !errors.Is(err, context.Canceled) || len(ds) > 0 {
 		t.Fatal(ds, err)
 	}
+	<-done
 	held.Store(nil)
 	close(release)
 	other := receiverOf(t, h.dial(t), e.Subscription)
@@ -243,6 +251,11 @@ func TestLateHaul(t *testing.T) {
 			t.Fatalf("%s: attempt %d", d.ID, d.Attempt.Number)
 		}
 	}
+}
+
+// isDeliver reports whether a frame is the method basic.deliver.
+func isDeliver(frame []byte) bool {
+	return len(frame) > 11 && frame[0] == 1 && bytes.Equal(frame[7:11], []byte{0, 60, 0, 60})
 }
 
 // TestConsume runs the loop of package broker over connections that are cut, with

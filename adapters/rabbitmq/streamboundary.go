@@ -3,13 +3,15 @@ package rabbitmq
 import "github.com/onceline/onceline/broker/boundary"
 
 // BoundaryStream is where the guarantees of a RabbitMQ stream end, behind this
-// adapter. From RabbitMQ 3.11 on: before, nobody takes turns (RMS-F-16), so a
-// message goes to each receiver of a name at once, while others hold it, and a
-// late ack is answered Confirmed.
+// adapter.
 func BoundaryStream() boundary.Boundary {
 	return boundary.Boundary{
 		Broker: "rabbitmq",
-		Of:     "RabbitMQ 4.1, stream, single active consumer, a reference for each publisher",
+		Of:     "RabbitMQ 4.3 by its source and documentation, stream, single active consumer, a reference for each publisher",
+		Earlier: []boundary.Earlier{
+			{Before: "4.0", Of: "RabbitMQ 3.11 to 3.13 by their source, stream, single active consumer, a reference for each publisher"},
+			stream310(),
+		},
 		Entries: map[boundary.Claim]boundary.Entry{
 			boundary.PublishAckDurable: {
 				Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"RMS-F-09"},
@@ -63,7 +65,7 @@ func BoundaryStream() boundary.Boundary {
 			},
 			boundary.DeliverRedeliverCrash: {
 				Declared: boundary.AtOnce, Documented: boundary.AtOnce, Sources: []string{"RMS-F-10", "RMS-F-16"},
-				Note: "At once when the connection closes, after two heartbeats when a machine vanishes. All that the stored offset didn't pass comes again. Before RabbitMQ 3.11 receivers take no turns: each gets every message.",
+				Note: "At once when the connection closes, after two heartbeats when a machine vanishes. All that the stored offset didn't pass comes again.",
 			},
 			boundary.DeliverRedeliverNackDelay: {
 				Declared: boundary.Honoured, Sources: []string{"RMS-F-10"},

@@ -2,19 +2,21 @@ package rabbitmq
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
 // realStreams is the URL of a real broker with the stream plugin, with queue=stream
-// and stream-port: for example
+// and stream-port: of one that is started for the test, or what
+// ONCELINE_RABBITMQ_STREAM has, for example
 // rabbitmq://127.0.0.1/?queue=stream&stream-port=5552.
 func realStreams(t testing.TB) string {
 	t.Helper()
-	url := os.Getenv("ONCELINE_RABBITMQ_STREAM")
-	if url == "" {
-		t.Skip("ONCELINE_RABBITMQ_STREAM names no broker")
+	if url := os.Getenv("ONCELINE_RABBITMQ_STREAM"); url != "" {
+		return url
 	}
-	return url
+	m := startMeasured(t)
+	return m.URL() + "/?queue=stream&stream-port=" + m.Address()[strings.LastIndexByte(m.Address(), ':')+1:]
 }
 
 func TestStreamOnARealBroker(t *testing.T) {

@@ -35,6 +35,7 @@ type streamReceiver struct {
 	updates chan consumerUpdate // for the session's goroutine
 	wake    chan struct{}       // one token: something changed that Receive waits for
 	commits chan struct{}       // holds a token while somebody commits
+	warned  bool                // that nobody takes turns; of the session's goroutine
 
 	mu       sync.Mutex
 	bye      context.Context // of Close

@@ -74,6 +74,7 @@ func (r *streamReceiver) session() error {
 		return err
 	}
 	if !turns {
+		r.warnOfOthers()
 		r.beginPart(l, start)
 	}
 	for {
@@ -88,6 +89,17 @@ func (r *streamReceiver) session() error {
 			return context.Cause(r.life)
 		}
 	}
+}
+
+// warnOfOthers says once that other receivers of the name would share nothing with
+// this one.
+func (r *streamReceiver) warnOfOthers() {
+	if r.warned {
+		return
+	}
+	r.warned = true
+	r.conn.log.Warn("rabbitmq: before RabbitMQ 3.11 receivers of a stream take no turns: a second one of this subscription gets every message too",
+		"subscription", r.name)
 }
 
 // turn answers the broker's call.

@@ -133,10 +133,11 @@ func (c *conn) names(e broker.Entity) (w wish, err error) {
 // ensure returns the queue, made if there is none. arn is that of its
 // dead-letter queue.
 func (c *conn) ensure(ctx context.Context, w wish, arn string) (*Queue, error) {
+	made := false
 	for try := 0; ; try++ {
 		q, err := c.lookAt(ctx, "", w.name)
 		if err == nil {
-			return q, compare(q, w, arn)
+			return q, compare(q, w, arn, made)
 		}
 		if !errors.Is(err, broker.ErrNotFound) {
 			return nil, err
@@ -150,6 +151,7 @@ func (c *conn) ensure(ctx context.Context, w wish, arn string) (*Queue, error) {
 			}
 			continue // somebody else made it meanwhile
 		}
+		made = true
 		if try > 1 {
 			return nil, broker.Errorf(broker.ErrUnavailable, nil, "ensure %s: it was created and is not found", w.name)
 		}
@@ -182,9 +184,14 @@ func attributesOf(w wish, arn string) map[string]string {
 	return a
 }
 
-// compare holds a queue against the wishes.
-func compare(q *Queue, w wish, arn string) error {
+// compare holds a queue against the wishes. One that was made just now and differs
+// all the same is no conflict: the service, which then isn't AWS's own, took a wish
+// that it doesn't meet.
+func compare(q *Queue, w wish, arn string, made bool) error {
 	differs := func(what string, has, wished any) error {
+		if made {
+			return broker.Errorf(broker.ErrUnsupported, nil, "ensure %s: the queue was made with %s %v, wished %v", w.name, what, has, wished)
+		}
 		return broker.Errorf(broker.ErrConflict, nil, "ensure %s: the queue has %s %v, wished %v", w.name, what, has, wished)
 	}
 	lease := time.Duration(w.lease) * time.Second

@@ -204,3 +204,20 @@ func TestRedrivePolicy(t *testing.T) {
 		t.Error("an ARN of SNS")
 	}
 }
+
+// TestAServiceThatIgnoresAWish: what is made just now and differs all the same can't
+// be had; once it is there, it clashes.
+func TestAServiceThatIgnoresAWish(t *testing.T) {
+	t.Parallel()
+	w := newTap()
+	c := dialShared(t, w.option())
+	w.on("GetQueueAttributes", edit(99, func(m map[string]any) {
+		m["Attributes"].(map[string]any)["MaximumMessageSize"] = "1048576"
+	}))
+	e := entity(t, func(e *broker.Entity) { e.MaxBody = 4096 })
+	for _, want := range []error{broker.ErrUnsupported, broker.ErrConflict} {
+		if err := c.Ensure(t.Context(), e); !errors.Is(err, want) || !strings.Contains(err.Error(), "1048576") {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+}

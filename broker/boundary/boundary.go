@@ -107,6 +107,7 @@ const (
 	Moved          Answer = "moved"
 	Sent           Answer = "sent"
 	PendingFirst   Answer = "pending-then-confirmed"
+	InOrder        Answer = "confirmed-in-order"
 	Confirmed      Answer = "confirmed"
 	ClaimedDone    Answer = "claimed-confirmed"
 	ClaimedLost    Answer = "claimed-lost"
@@ -130,6 +131,7 @@ type Boundary struct {
 	Broker  string // "nats"
 	Of      string // version and configuration: "NATS JetStream 2.15, file storage, one replica"
 	Entries map[Claim]Entry
+	Earlier []Earlier `json:",omitempty"` // what differs in older releases; [Boundary.At] applies it
 }
 
 // Claims returns the claims that the boundary has an entry for, sorted.

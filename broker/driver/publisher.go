@@ -96,12 +96,16 @@ func (p *publisher) publishRest(ctx context.Context, msgs []broker.Message, rece
 	}
 }
 
-// stamp sets the time of the first attempt. It writes into the caller's slice,
-// so that a retry of the same slice carries the same time.
+// stamp sets the time of the first attempt, one for the whole call. It writes into
+// the caller's slice, so that a retry of the same slice carries the same time.
 func (p *publisher) stamp(msgs []broker.Message) {
+	var now time.Time
 	for i := range msgs {
 		if msgs[i].Time.IsZero() {
-			msgs[i].Time = p.conn.now()
+			if now.IsZero() {
+				now = p.conn.now()
+			}
+			msgs[i].Time = now
 		}
 	}
 }

@@ -85,12 +85,13 @@ Hop 1 is producer to broker, hop 2 broker to consumer, hop 3 consumer to effect.
 		Example: `  onceline verify                      all embedded brokers, nothing to install
   onceline up                          the brokers for anybody's code to connect to
   onceline explain nats                one broker's boundary in words
+  onceline diff sqs-fifo nats          what changes if you swap one for the other
   onceline claims                      what is asked, and what can be answered`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newVerify(), newUp(), newPub(), newSub(), newExplain(), newClaims(), newVersion(), newURLs())
+	root.AddCommand(newVerify(), newUp(), newPub(), newSub(), newExplain(), newDiff(), newDiscover(), newClaims(), newVersion(), newURLs(), newReference())
 	return root
 }

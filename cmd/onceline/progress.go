@@ -74,6 +74,18 @@ func (p *progress) phase(what string) {
 	fmt.Fprintf(p.w, "%5.1f s  %s\n", time.Since(p.start).Seconds(), what)
 }
 
+// step says what the start of a target's server does.
+func (p *progress) step(target, what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live && !p.verbose {
+		p.last = target + ": " + what
+		p.draw()
+		return
+	}
+	p.line(fmt.Sprintf("%5.1f s  %s: %s", time.Since(p.start).Seconds(), target, what))
+}
+
 // watch says once that the run is being interrupted, when ctx ends. Nothing is
 // printed after the function that it returns has returned.
 func (p *progress) watch(ctx context.Context) (stop func()) {

@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,10 +19,12 @@ import (
 type verifyFlags struct {
 	brokers, claims, urls []string
 	out                   string
+	local, soak, compose  bool
+	costs                 bool
 	json, verbose         bool
 	seed                  uint64
 	timeout               time.Duration
-	parallel              int
+	parallel, servers     int
 }
 
 func newVerify() *cobra.Command {
@@ -37,12 +36,29 @@ func newVerify() *cobra.Command {
 points, and hold what is observed against what the adapters declare. Weaker and
 stronger both fail: either way what is written is wrong.
 
+With --local the same is asked of what vendors and others ship, each run on ports and
+folders of its own and stopped at the end: Apache Kafka, RabbitMQ, clusters of NATS,
+Google's Pub/Sub emulator, ElasticMQ and others, as far as they are installed or a
+package manager can bring them; what isn't there is reported as such. The report then
+has a ledger of where emulator, real broker and documentation differ. With --soak
+clusters of three are put under load while their nodes are killed, cut off and
+restarted. With --compose the services of docker-compose.yml are asked that are up.
+
+A --target beyond this machine and its private networks may cost money: it needs
+--yes-this-costs-money, gets entities under a prefix of this run alone, and is swept
+of them at the end, also of an interrupted run.
+
 Exit codes: 0 all answers as declared, or a listed deviation of an emulator;
 1 a difference, or a mutant that survived; 2 a wrong command line; 3 a target that
 could not be reached, a probe that failed to run, or an interrupted run.`,
 		Example: `  onceline verify
   onceline verify --broker nats --claim 'publish.dedup.*' -v
   onceline verify --target nats://127.0.0.1:4222
+  onceline verify --local
+  onceline verify --local --soak
+  onceline verify --local --broker 'kafka*'
+  onceline verify --compose
+  onceline verify --target 'sqs:///?region=eu-central-1' --yes-this-costs-money
   onceline verify --seed 42 --out /tmp/report --json | jq .summary`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,14 +68,19 @@ could not be reached, a probe that failed to run, or an interrupted run.`,
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.brokers, "broker", nil, "only these targets or brokers, as globs (default all embedded ones)")
 	flags.StringSliceVar(&f.claims, "claim", nil, "only these claims, as globs: 'publish.*' (default all)")
+	flags.BoolVar(&f.local, "local", false, "ask the real brokers that run on this machine too, starting them")
+	flags.BoolVar(&f.soak, "soak", false, "publish and settle on clusters of three whose nodes are killed, cut off and restarted")
+	flags.BoolVar(&f.compose, "compose", false, "ask the services of docker-compose.yml that are up, instead of the embedded ones")
+	flags.BoolVar(&f.costs, "yes-this-costs-money", false, "agree to what a --target in a cloud may cost")
 	flags.StringArrayVar(&f.urls, "target", nil, "a broker that runs elsewhere, by URL with its hosts separated by commas, instead of the embedded ones; probes create and delete entities on it")
 	flags.StringVar(&f.out, "out", "onceline-report", "folder for index.html, report.json, report.md and junit.xml")
 	flags.BoolVar(&f.json, "json", false, "print report.json instead of the matrix")
 	flags.Uint64Var(&f.seed, "seed", 0, "repeat the random choices of an earlier run (default a new seed, printed)")
 	flags.DurationVar(&f.timeout, "timeout", time.Minute, "bound of each probe")
 	flags.IntVar(&f.parallel, "parallel", 8, "probes at a time on each target")
+	flags.IntVar(&f.servers, "servers", 3, "with --local, how many servers run at a time")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "a line for each finding, with what was seen")
-	for flag, names := range map[string][]string{"broker": targets.Names(targets.Embedded()), "claim": claimIDs()} {
+	for flag, names := range map[string][]string{"broker": targets.Names(append(targets.Embedded(), targets.Local(nil)...)), "claim": claimIDs()} {
 		// Fails only for a flag that doesn't exist.
 		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 			panic(err)
@@ -69,10 +90,16 @@ could not be reached, a probe that failed to run, or an interrupted run.`,
 }
 
 func (f *verifyFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if f.timeout <= 0 || f.parallel <= 0 {
-		return fmt.Errorf("--timeout and --parallel must be above zero")
+	if f.timeout <= 0 || f.parallel <= 0 || f.servers <= 0 {
+		return fmt.Errorf("--timeout, --parallel and --servers must be above zero")
 	}
-	ts, err := f.targets()
+	var progress *progress
+	step := func(target, step string) { progress.step(target, step) }
+	ts, err := f.targets(step)
+	if err != nil {
+		return err
+	}
+	cs, err := f.clusters(step)
 	if err != nil {
 		return err
 	}
@@ -87,10 +114,10 @@ func (f *verifyFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		level = slog.LevelInfo
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})))
-	progress := newProgress(stderr, f.verbose, ts)
+	progress = newProgress(stderr, f.verbose, ts)
 	stop := progress.watch(ctx)
 	started := time.Now()
-	r, undecided, err := f.measure(ctx, ts, progress)
+	r, undecided, err := f.measure(ctx, ts, cs, progress)
 	stop()
 	progress.end()
 	if err != nil {
@@ -113,22 +140,50 @@ func (f *verifyFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// measure runs the probes and, in a whole run, the mutants. undecided names those
-// of them whose probe failed to run; the report has the others.
-func (f *verifyFlags) measure(ctx context.Context, ts []conformance.Target, p *progress) (r *report.Report, undecided, err error) {
+// measure runs the probes, what is asked for beside them and, in a whole run, the
+// mutants. undecided names those of them whose probe failed to run; the report has
+// the others.
+func (f *verifyFlags) measure(ctx context.Context, ts []conformance.Target, cs []conformance.Cluster, p *progress) (r *report.Report, undecided, err error) {
 	o := conformance.Options{Claims: f.claims, Seed: f.seed, Timeout: f.timeout, Parallel: f.parallel,
 		Toolkit: version(), Progress: p.finding}
-	if r, err = conformance.RunAll(ctx, ts, o); err != nil {
+	// What is embedded starts in milliseconds, a server takes seconds and memory.
+	embedded, servers := split(ts)
+	if r, err = conformance.RunAll(ctx, embedded, o); err != nil {
 		return nil, nil, err
 	}
-	if len(f.claims) > 0 || len(f.urls) > 0 || ctx.Err() != nil {
+	o.Seed = r.Seed
+	if len(servers) > 0 {
+		p.phase("real servers, " + strconv.Itoa(f.servers) + " at a time")
+		o.Targets = f.servers
+		more, err := conformance.RunAll(ctx, servers, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.Targets = append(r.Targets, more.Targets...)
+	}
+	if f.local && f.whole() && ctx.Err() == nil {
+		p.phase("databases")
+		r.Databases = databases(targets.Databases(ctx, p.step))
+	}
+	if len(cs) > 0 {
+		p.phase("clusters")
+		r.Soaks = conformance.Soaks(ctx, cs, conformance.SoakOptions{Progress: func(target, disturbance, step string) {
+			p.step(target, disturbance+": "+step)
+		}})
+	}
+	if !f.whole() && len(f.brokers) == 0 || len(f.claims) > 0 || len(embedded) == 0 || ctx.Err() != nil {
 		return r, nil, nil
 	}
 	p.phase("mutants")
-	o.Seed = r.Seed
 	// The mutants are of the reference adapter; the suite is what they test.
+	o.Targets = 0
 	r.Mutants, undecided = conformance.RunMutants(ctx, targets.Memory(), o)
 	return r, undecided, nil
+}
+
+// whole reports whether nothing was left out by the command line.
+func (f *verifyFlags) whole() bool {
+	return len(f.claims) == 0 && len(f.urls) == 0 && len(f.brokers) == 0 && !f.compose
 }
 
 // summarise counts what was found. A mutant that is undecided makes a run that
@@ -138,92 +193,6 @@ func summarise(r *report.Report, undecided error) {
 	if undecided != nil && r.Summary.Exit != report.ExitDifference {
 		r.Summary.Exit = report.ExitUnknown
 	}
-}
-
-// writable makes the folder if need be and reports why nothing can be written
-// there.
-func writable(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("--out %s: %w", dir, err)
-	}
-	tmp, err := os.CreateTemp(dir, ".onceline-*")
-	if err != nil {
-		return fmt.Errorf("--out %s: %w", dir, err)
-	}
-	if err := errors.Join(tmp.Close(), os.Remove(tmp.Name())); err != nil {
-		return fmt.Errorf("--out %s: %w", dir, err)
-	}
-	return nil
-}
-
-func (f *verifyFlags) targets() ([]conformance.Target, error) {
-	if len(f.urls) == 0 {
-		return targets.Select(targets.Embedded(), f.brokers)
-	}
-	if len(f.brokers) > 0 {
-		return nil, fmt.Errorf("--broker chooses among the embedded ones and --target names another: give one of the two")
-	}
-	var ts []conformance.Target
-	for _, u := range f.urls {
-		t, err := targets.ByURL(u)
-		if err != nil {
-			return nil, err
-		}
-		if n := len(ts); n > 0 {
-			t.Name += "-" + strconv.Itoa(n+1)
-		}
-		ts = append(ts, t)
-	}
-	return ts, nil
-}
-
-// command is the line that repeats the run. URLs stay out of it: they may hold
-// a password.
-func (f *verifyFlags) command(seed uint64) string {
-	s := "onceline verify"
-	for _, b := range f.brokers {
-		s += " --broker " + quote(b)
-	}
-	for range f.urls {
-		s += " --target URL"
-	}
-	for _, c := range f.claims {
-		s += " --claim " + quote(c)
-	}
-	return fmt.Sprintf("%s --seed %d", s, seed)
-}
-
-func quote(s string) string {
-	if strings.ContainsAny(s, "*?[ ") {
-		return "'" + s + "'"
-	}
-	return s
-}
-
-// show prints the matrix, or the JSON, and writes the report's files: each of the
-// two even if the other fails, so that no run's result is lost.
-func (f *verifyFlags) show(stdout, stderr io.Writer, r *report.Report) error {
-	printed := f.print(stdout, r)
-	if err := report.WriteAll(f.out, r); err != nil {
-		return errors.Join(printed, fmt.Errorf("write the report: %w", err))
-	}
-	if printed != nil || f.json {
-		return printed
-	}
-	_, err := fmt.Fprintf(stderr, "%.1f s, seed %d; the report is in %s/index.html\n", r.Seconds, r.Seed, f.out)
-	return err
-}
-
-func (f *verifyFlags) print(stdout io.Writer, r *report.Report) error {
-	if f.json {
-		return report.WriteJSON(stdout, r)
-	}
-	file, _ := stdout.(*os.File)
-	width, color := terminal(file)
-	if width == 0 {
-		width = 132
-	}
-	return report.Matrix(stdout, r, report.MatrixOptions{Color: color, Width: width})
 }
 
 func claimIDs() []string {

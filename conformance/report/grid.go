@@ -11,7 +11,8 @@ import (
 // grid is the report turned round: claims down, targets across, grouped by
 // hop. All renderings for people start from it, so that they agree.
 type grid struct {
-	report *Report
+	report *Report  // with the targets that are there
+	absent []Target // the others
 	groups []group
 }
 
@@ -58,6 +59,15 @@ func hopTitle(hop int) string {
 // within their hop: their IDs are dotted paths, so relatives stand together,
 // and the order does not depend on which target was asked first.
 func newGrid(r *Report) *grid {
+	here := *r
+	g := &grid{report: &here}
+	here.Targets = slices.DeleteFunc(slices.Clone(r.Targets), func(t Target) bool { return t.Absent != "" })
+	for _, t := range r.Targets {
+		if t.Absent != "" {
+			g.absent = append(g.absent, t)
+		}
+	}
+	r = g.report
 	type key struct {
 		hop   int
 		claim string
@@ -76,7 +86,6 @@ func newGrid(r *Report) *grid {
 	keys := slices.SortedFunc(maps.Keys(rows), func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.hop, b.hop), strings.Compare(a.claim, b.claim))
 	})
-	g := &grid{report: r}
 	for _, k := range keys {
 		if n := len(g.groups); n == 0 || g.groups[n-1].hop != k.hop {
 			g.groups = append(g.groups, group{hop: k.hop, title: hopTitle(k.hop)})
@@ -165,6 +174,7 @@ func (s Summary) headline() string {
 	}
 	add(s.Weaker, "answer weaker than declared", "answers weaker than declared")
 	add(s.Stronger, "answer stronger than declared", "answers stronger than declared")
+	add(s.Soaks-s.SoaksKept, "soak didn't keep what is declared, or couldn't tell", "soaks didn't keep what is declared, or couldn't tell")
 	add(s.Mutants-s.Killed, "mutant survived", "mutants survived")
 	add(s.Error, "probe failed to run", "probes failed to run")
 	add(s.Unreached, "target not reached", "targets not reached")
@@ -185,7 +195,7 @@ func (s Summary) headline() string {
 
 // counts is the line of numbers below the headline.
 func (s Summary) counts() string {
-	out := []string{plural(s.Claims, "claim") + " × " + plural(s.Targets, "target")}
+	out := []string{plural(s.Claims, "claim") + " × " + plural(s.Targets-s.Absent, "target")}
 	for _, v := range Verdicts() {
 		if n := s.Count(v); n > 0 {
 			out = append(out, fmt.Sprintf("%d %s", n, v))
@@ -193,6 +203,12 @@ func (s Summary) counts() string {
 	}
 	if s.Unreached > 0 {
 		out = append(out, fmt.Sprintf("%d unreached", s.Unreached))
+	}
+	if s.Absent > 0 {
+		out = append(out, fmt.Sprintf("%d not here", s.Absent))
+	}
+	if s.Soaks > 0 {
+		out = append(out, fmt.Sprintf("%d of %s kept", s.SoaksKept, plural(s.Soaks, "soak")))
 	}
 	if s.Mutants > 0 {
 		out = append(out, fmt.Sprintf("%d of %s killed", s.Killed, plural(s.Mutants, "mutant")))

@@ -53,8 +53,11 @@ type view struct {
 	Tone     string // of the headline: good, bad or open
 	Verdicts []verdictView
 	Targets  []targetView
+	Absent   []Target
 	Groups   []groupView
 	Findings []*findingView
+	Ledger   *ledgerView
+	Soaked   *soakedView
 	Known    int // listed deviations over all targets
 }
 
@@ -110,6 +113,7 @@ func newView(g *grid) *view {
 		Policy:   policy(),
 		Headline: r.Summary.headline(),
 		Started:  r.Started.Format("2006-01-02 15:04:05 MST"),
+		Absent:   g.absent,
 		Tone:     map[int]string{ExitEqual: "good", ExitDifference: "bad"}[r.Summary.Exit],
 	}
 	if v.Tone == "" {
@@ -131,6 +135,8 @@ func newView(g *grid) *view {
 		}
 		v.Groups = append(v.Groups, gv)
 	}
+	v.Ledger = v.ledger()
+	v.Soaked = newSoakedView(r.Soaks)
 	return v
 }
 

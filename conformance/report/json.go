@@ -68,6 +68,11 @@ func ReadJSON(rd io.Reader) (*Report, error) {
 			return nil, fmt.Errorf("report: target %q: %w", r.Targets[i].Name, err)
 		}
 	}
+	for i := range r.Soaks {
+		if err := r.Soaks[i].check(); err != nil {
+			return nil, fmt.Errorf("report: soak %q: %w", r.Soaks[i].Target, err)
+		}
+	}
 	return r, nil
 }
 

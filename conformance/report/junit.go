@@ -71,6 +71,9 @@ func WriteJUnit(w io.Writer, r *Report) error {
 	for i := range r.Targets {
 		all.add(targetSuite(r, &r.Targets[i], stamp))
 	}
+	if len(r.Soaks) > 0 {
+		all.add(soakSuite(r.Soaks, stamp))
+	}
 	if len(r.Mutants) > 0 {
 		all.add(mutantSuite(r.Mutants, stamp))
 	}
@@ -125,6 +128,12 @@ func targetSuite(r *Report, t *Target, stamp string) junitSuite {
 		s.Cases = append(s.Cases, junitCase{
 			Class: "onceline." + t.Name, Name: "reach", Time: junitTime(0),
 			Error: &junitTrouble{Message: "the target could not be reached", Type: "unreached", Text: t.Error},
+		})
+	}
+	if t.Absent != "" {
+		s.Cases = append(s.Cases, junitCase{
+			Class: "onceline." + t.Name, Name: "reach", Time: junitTime(0),
+			Skipped: &junitTrouble{Message: "not here: " + t.Absent},
 		})
 	}
 	for i := range t.Findings {

@@ -18,7 +18,10 @@ func WriteMarkdown(w io.Writer, r *Report) error {
 	m.targets(g.report)
 	m.findings("Differences", g.pick(Verdict.Fails))
 	m.matrix(g)
+	m.soaks(g.report.Soaks)
+	m.databases(g.report.Databases)
 	m.findings("Known deviations", g.pick(func(v Verdict) bool { return v == Deviates }))
+	m.ledger(g.report, "##")
 	m.uncounted(g.pick(func(v Verdict) bool { return v.Class() == Uncounted }))
 	m.mutants(g.report.Mutants)
 	_, err := w.Write(m.b.Bytes())
@@ -68,6 +71,9 @@ func (m *markdown) targets(r *Report) {
 		}
 		if t.Error != "" {
 			state = "**not reached**: " + mdText(t.Error)
+		}
+		if t.Absent != "" {
+			state = "not here: " + mdText(t.Absent)
 		}
 		rows = append(rows, []string{mdCode(t.Name), mdText(t.Broker), t.place(), mdText(t.versionList()), state})
 	}

@@ -174,6 +174,12 @@ func (m *matrix) list() {
 			m.indent(t.Error)
 		}
 	}
+	for _, t := range m.absent {
+		m.entry(verdictStyle[NotApplicable], "– not here", oneLine(t.Name), "")
+		m.indent(t.Absent)
+	}
+	m.soaks()
+	m.databases()
 	for _, u := range m.report.Mutants {
 		if !u.Killed {
 			m.entry(verdictStyle[Weaker], "▼ mutant survived", oneLine(u.Name), "in "+oneLine(u.Layer))

@@ -38,6 +38,12 @@ type Report struct {
 	Targets []Target `json:"targets"`
 	// Mutants are the adapters broken on purpose; empty when none were tried.
 	Mutants []Mutant `json:"mutants"`
+	// Soaks are the runs on clusters whose nodes were killed and cut off; empty
+	// when there was none.
+	Soaks []Soak `json:"soaks"`
+	// Databases are those that dedup stores can use and that were found; empty
+	// when none was looked for.
+	Databases []Database `json:"databases"`
 	// Summary is computed by [Report.Summarise].
 	Summary Summary `json:"summary"`
 }
@@ -66,6 +72,11 @@ type Target struct {
 	// Real is true when the vendor's own server answered, even if it ran
 	// embedded in this process (NATS does).
 	Real bool `json:"real"`
+	// Like is the name of the embedded target of the same configuration, for
+	// comparison; empty for none.
+	Like string `json:"like"`
+	// Of is the version and configuration that the answers are declared for.
+	Of string `json:"of"`
 	// Versions are those of the broker, the SDK, the emulator and so on.
 	Versions map[string]string `json:"versions"`
 	// Deviations are the differences from the real broker that are known, and
@@ -73,6 +84,9 @@ type Target struct {
 	Deviations []Deviation `json:"deviations"`
 	// Error says why the target could not be reached; empty if it was.
 	Error string `json:"error"`
+	// Absent says what this machine lacks to run it; empty if nothing. Then
+	// nothing was asked, which is neither a pass nor a failure.
+	Absent string `json:"absent"`
 	// Findings are the answers, one for each claim.
 	Findings []Finding `json:"findings"`
 }
@@ -115,6 +129,8 @@ type Finding struct {
 	Documented string `json:"documented"`
 	// Source holds the fact IDs and URLs that Declared and Documented rest on.
 	Source []string `json:"source"`
+	// Note is what an application should know beside the declared answer.
+	Note string `json:"note"`
 	// Observed is what the probe found; empty when it found nothing.
 	Observed string `json:"observed"`
 	// Basis is what Observed rests on.

@@ -1,5 +1,7 @@
 package report
 
+import "slices"
+
 // The exit codes of a run, in the order in which they take precedence: a
 // difference is the stronger statement, so it wins over a target that could
 // not be reached, and a run that was cut short is never 0.
@@ -33,6 +35,12 @@ type Summary struct {
 	Error         int `json:"error"`
 	// Unreached counts targets with an error of their own.
 	Unreached int `json:"unreached"`
+	// Absent counts targets that this machine lacks something for.
+	Absent int `json:"absent"`
+	// Soaks counts the runs on clusters that had a verdict at all, SoaksKept those
+	// that found what was declared.
+	Soaks     int `json:"soaks"`
+	SoaksKept int `json:"soaks_kept"`
 	Mutants   int `json:"mutants"`
 	Killed    int `json:"killed"`
 	// Interrupted is true when the run was cancelled before its end. It is set
@@ -63,12 +71,12 @@ func (s Summary) Count(v Verdict) int {
 	return 0
 }
 
-// Summarise computes r.Summary from the targets and mutants, keeping
-// Interrupted, and returns it. Exit is [ExitDifference] if any finding is
+// Summarise computes r.Summary from the targets, soaks and mutants, keeping
+// Interrupted, and returns it. Exit is [ExitDifference] if any finding or soak is
 // weaker or stronger or any mutant survived; else [ExitUnknown] if a target
-// was not reached, a probe failed, a verdict is not one of the constants, the
-// run was interrupted, or nothing was asked at all (silence is no proof);
-// else [ExitEqual].
+// was not reached, a probe failed, a soak failed or could not tell, a verdict is
+// not one of the constants, the run was interrupted, or nothing was asked at all
+// (silence is no proof); else [ExitEqual].
 func (r *Report) Summarise() Summary {
 	s := Summary{Targets: len(r.Targets), Mutants: len(r.Mutants), Interrupted: r.Summary.Interrupted}
 	claims := map[string]bool{}
@@ -76,6 +84,9 @@ func (r *Report) Summarise() Summary {
 		t := &r.Targets[i]
 		if t.Error != "" {
 			s.Unreached++
+		}
+		if t.Absent != "" {
+			s.Absent++
 		}
 		for j := range t.Findings {
 			claims[t.Findings[j].Claim] = true
@@ -88,7 +99,13 @@ func (r *Report) Summarise() Summary {
 			s.Killed++
 		}
 	}
-	s.Exit = s.exit()
+	beside := []Verdict{s.addSoaks(r.Soaks)}
+	for i := range r.Databases {
+		if v := r.Databases[i].verdict(); v != NotApplicable {
+			beside = append(beside, v)
+		}
+	}
+	s.Exit = s.exit(Worst(slices.DeleteFunc(beside, func(v Verdict) bool { return v == "" })...))
 	r.Summary = s
 	return s
 }
@@ -112,11 +129,13 @@ func (s *Summary) add(v Verdict) {
 	}
 }
 
-func (s *Summary) exit() int {
+// exit is the exit code; beside is the worst verdict of what isn't a claim: soaks
+// and databases.
+func (s *Summary) exit(beside Verdict) int {
 	switch {
-	case s.Weaker+s.Stronger > 0, s.Killed < s.Mutants:
+	case s.Weaker+s.Stronger > 0, s.Killed < s.Mutants, beside != "" && beside.Class() == Differs:
 		return ExitDifference
-	case s.Error+s.Unreached > 0, s.Interrupted, s.Claims+s.Mutants == 0:
+	case s.Error+s.Unreached > 0, s.Interrupted, s.Claims+s.Mutants+s.Soaks == 0, beside != "" && !beside.Passes():
 		return ExitUnknown
 	}
 	return ExitEqual

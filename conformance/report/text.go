@@ -21,6 +21,7 @@ func (r *Report) mapped(f func(string) string) *Report {
 	out.Targets = make([]Target, len(r.Targets))
 	for i, t := range r.Targets {
 		t.Name, t.Broker, t.Kind, t.Error = f(t.Name), f(t.Broker), Kind(f(string(t.Kind))), f(t.Error)
+		t.Like, t.Of, t.Absent = f(t.Like), f(t.Of), f(t.Absent)
 		versions := make(map[string]string, len(t.Versions))
 		for _, k := range slices.Sorted(maps.Keys(t.Versions)) {
 			versions[f(k)] = f(t.Versions[k])
@@ -35,11 +36,13 @@ func (r *Report) mapped(f func(string) string) *Report {
 	out.Mutants = each(r.Mutants, func(m Mutant) Mutant {
 		return Mutant{f(m.Name), f(m.Layer), f(m.Claim), m.Killed, f(m.Answer), f(m.Reason)}
 	})
+	out.Databases = each(r.Databases, func(d Database) Database { return d.mapped(f) })
+	out.Soaks = each(r.Soaks, func(s Soak) Soak { return s.mapped(f) })
 	return &out
 }
 
 func (g Finding) mapped(f func(string) string) Finding {
-	g.Claim, g.Question, g.Reason = f(g.Claim), f(g.Question), f(g.Reason)
+	g.Claim, g.Question, g.Note, g.Reason = f(g.Claim), f(g.Question), f(g.Note), f(g.Reason)
 	g.Declared, g.Documented, g.Observed = f(g.Declared), f(g.Documented), f(g.Observed)
 	g.Basis, g.Verdict = Basis(f(string(g.Basis))), Verdict(f(string(g.Verdict)))
 	g.Source = each(g.Source, f)

@@ -18,10 +18,7 @@ func (c *conn) greet(header [8]byte) {
 		return
 	}
 	c.state = starting
-	version := "4.3.5"
-	if c.s.release == V3 {
-		version = "3.10.8"
-	}
+	version := c.s.release.Version()
 	properties := amqp.Table{
 		{Name: "capabilities", Value: amqp.Table{
 			{Name: "publisher_confirms", Value: true},

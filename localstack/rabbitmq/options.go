@@ -28,6 +28,23 @@ const (
 	V3
 )
 
+// Version is what a server of that release says to be.
+func (r Release) Version() string {
+	if r == V3 {
+		return "3.10.8"
+	}
+	return "4.3.5"
+}
+
+// ReleaseOf is the release that a server with these options behaves like.
+func ReleaseOf(options ...Option) Release {
+	var s settings
+	for _, o := range options {
+		o(&s)
+	}
+	return s.release
+}
+
 // User is one who may log in. Permissions are not modelled: who may log in to a
 // virtual host may do all that the broker permits anyone.
 type User struct {

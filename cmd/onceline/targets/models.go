@@ -38,6 +38,12 @@ func pubsubExactlyOnceTarget() conformance.Target {
 	return conformance.Target{Name: "pubsub-exactly-once", Broker: "pubsub", Boundary: pubsub.BoundaryExactlyOnce(), Lease: 10 * time.Second}
 }
 
+func pubsubOrderedTarget() conformance.Target {
+	t := pubsubExactlyOnceTarget()
+	t.Name, t.Boundary, t.Key = "pubsub-exactly-once-ordered", pubsub.BoundaryExactlyOnceOrdered(), "one"
+	return t
+}
+
 func serviceBusQueueTarget() conformance.Target {
 	return conformance.Target{Name: "servicebus-queue", Broker: "servicebus", Boundary: servicebus.BoundaryQueue(), Lease: 30 * time.Second, Window: time.Minute}
 }
@@ -70,6 +76,14 @@ func SQSFIFO() conformance.Target {
 		startModel(localstack.StartSQS), "", openSQS, oneName(".fifo"))
 }
 
+// SQSFIFOGroups is the model of Amazon SQS with FIFO queues for high throughput,
+// which compare IDs within a key.
+func SQSFIFOGroups() conformance.Target {
+	t := sqsFIFOTarget()
+	t.Name, t.Boundary = "sqs-fifo-groups", sqs.BoundaryFIFOGroups()
+	return clocked(t, startModel(localstack.StartSQS), "?high-throughput=true", openSQS, oneName(".fifo"))
+}
+
 // PubSub is the model of Google Pub/Sub with plain subscriptions.
 func PubSub() conformance.Target {
 	return clocked(pubsubTarget(),
@@ -80,6 +94,12 @@ func PubSub() conformance.Target {
 func PubSubExactlyOnce() conformance.Target {
 	return clocked(pubsubExactlyOnceTarget(),
 		startModel(localstack.StartPubSub), "?exactly-once=true", openPubSub(true), oneName(""))
+}
+
+// PubSubOrdered is the model of Google Pub/Sub with subscriptions that have both
+// exactly-once delivery and order, where all messages have a key.
+func PubSubOrdered() conformance.Target {
+	return clocked(pubsubOrderedTarget(), startModel(localstack.StartPubSub), "?exactly-once=true", openPubSub(true), ordered)
 }
 
 // ServiceBusQueue is the model of Azure Service Bus with queues that detect
@@ -201,4 +221,10 @@ func twoNames(between string) func(string) broker.Entity {
 	return func(name string) broker.Entity {
 		return broker.Entity{Topic: name, Subscription: name + between + name}
 	}
+}
+
+// ordered names an entity that is topic and subscription in one and keeps the order
+// of keys.
+func ordered(name string) broker.Entity {
+	return broker.Entity{Topic: name, Subscription: name, Ordered: true}
 }

@@ -34,7 +34,9 @@ func join(url, query string) string {
 }
 
 // inject translates the suite's fault into the emulator's.
-func inject(e localstack.Emulator, f conformance.Fault) (conformance.Injection, error) {
+func inject(e interface {
+	Inject(localstack.Fault) *localstack.Injection
+}, f conformance.Fault) (conformance.Injection, error) {
 	ops := map[conformance.FaultOp]localstack.Op{
 		conformance.OnPublish: localstack.Publish,
 		conformance.OnReceive: localstack.Receive,

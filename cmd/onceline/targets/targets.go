@@ -19,7 +19,7 @@ import (
 // localstack.RunIfChild and conformance.RunIfWorker first thing in main.
 func Embedded() []conformance.Target {
 	return []conformance.Target{
-		SQSStandard(), SQSFIFO(), PubSub(), PubSubExactlyOnce(), ServiceBusQueue(), ServiceBusSessions(),
+		SQSStandard(), SQSFIFO(), SQSFIFOGroups(), PubSub(), PubSubExactlyOnce(), PubSubOrdered(), ServiceBusQueue(), ServiceBusSessions(),
 		RabbitMQClassic(), RabbitMQQuorum(), RabbitMQStream(), NATS(), KafkaGroup(), KafkaShare(), Memory(),
 	}
 }

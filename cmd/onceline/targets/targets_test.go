@@ -2,6 +2,7 @@ package targets_test
 
 import (
 	"errors"
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +18,16 @@ import (
 func TestMain(m *testing.M) {
 	localstack.RunIfChild()
 	conformance.RunIfWorker()
+	// Most of what runs here is waiting, so more goes side by side than there are
+	// cores, unless the command line says otherwise.
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", "6"); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
 	if code == 0 {
 		// A package that Pub/Sub's client imports starts this as it is loaded.
@@ -92,9 +103,9 @@ func TestSelect(t *testing.T) {
 		globs []string
 		want  []string
 	}{
-		{nil, []string{"sqs-standard", "sqs-fifo", "pubsub", "pubsub-exactly-once", "servicebus-queue", "servicebus-sessions",
+		{nil, []string{"sqs-standard", "sqs-fifo", "sqs-fifo-groups", "pubsub", "pubsub-exactly-once", "pubsub-exactly-once-ordered", "servicebus-queue", "servicebus-sessions",
 			"rabbitmq-classic", "rabbitmq-quorum", "rabbitmq-stream", "nats", "kafka-group", "kafka-share", "memory"}},
-		{[]string{"rabbitmq", "sqs-*"}, []string{"sqs-standard", "sqs-fifo", "rabbitmq-classic", "rabbitmq-quorum", "rabbitmq-stream"}},
+		{[]string{"rabbitmq", "sqs-*"}, []string{"sqs-standard", "sqs-fifo", "sqs-fifo-groups", "rabbitmq-classic", "rabbitmq-quorum", "rabbitmq-stream"}},
 		{[]string{"kafka"}, []string{"kafka-group", "kafka-share"}},
 		{[]string{"kafka-s*", "nats"}, []string{"nats", "kafka-share"}},
 	} {

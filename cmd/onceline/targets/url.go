@@ -15,7 +15,9 @@ import (
 
 // ByURL returns a target for a broker that runs elsewhere, by the URL that
 // broker.Open takes. Its boundary is the one which the scheme's adapter
-// declares. Probes that need faults or restarts are not verifiable on it.
+// declares, for the release that the broker says it is. Probes that need restarts are
+// not verifiable on it, and those that need faults only where it listens on this
+// machine's loopback without TLS and there are fault proxies for its protocol.
 func ByURL(raw string) (conformance.Target, error) {
 	scheme, _, ok := strings.Cut(raw, "://")
 	// What mem names lives in one process, so it is no broker that runs elsewhere.
@@ -30,15 +32,10 @@ func ByURL(raw string) (conformance.Target, error) {
 	}
 	t.Kind, t.Real = report.KindLocal, true
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
-		c, err := broker.Open(ctx, raw)
+		i, err := startElsewhere(ctx, t.Broker, raw)
 		if err != nil {
 			return nil, err
 		}
-		if err := c.Close(ctx); err != nil {
-			return nil, err
-		}
-		i := &conformance.Instance{URL: raw,
-			Open: func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, raw) }}
 		i.Entity = t.entity
 		if t.Broker == "nats" {
 			i = natsInstance(i)
@@ -83,7 +80,9 @@ func targetOf(scheme, raw string) (remote, error) {
 		}
 		return remote{named(rabbitMQQuorumTarget(), time.Minute, 0), twoNames("/")}, nil
 	case "nats", "nats+tls":
-		return remote{natsTarget("nats-url"), nil}, nil
+		t := natsTarget("nats-url")
+		t.Boundary = natsBoundary(raw)
+		return remote{t, nil}, nil
 	case "kafka":
 		if is("mode", "share") {
 			return remote{kafkaShareTarget("kafka-share-url"), nil}, nil

@@ -1,0 +1,427 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// These tests ask the server and its SDK, without the adapter, for what the facts
+// in docs/facts.md say and no documentation does.
+
+func TestFactWindow(t *testing.T) {
+	t.Parallel()
+	// NATS-F-02, 03: what a stream's window is.
+	for _, x := range []struct {
+		window, age, want time.Duration
+		code              int
+	}{
+		{0, 0, 2 * time.Minute, 0}, {0, time.Minute, time.Minute, 0}, {400 * 24 * time.Hour, 0, 400 * 24 * time.Hour, 0},
+		{100 * time.Millisecond, 0, 100 * time.Millisecond, 0}, {99 * time.Millisecond, 0, 0, 10052}, {time.Hour, time.Minute, 0, 10052},
+	} {
+		c := rawTo(t, shared.ClientURL())
+		s, err := c.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: c.name, Subjects: []string{c.name}, Duplicates: x.window, MaxAge: x.age})
+		if code(err) != x.code || err == nil && s.CachedInfo().Config.Duplicates != x.want {
+			t.Errorf("%+v: %v", x, err)
+		}
+	}
+	// NATS-F-10: a new window holds at once, for IDs that are remembered too.
+	c := rawStream(t, jetstream.StreamConfig{Duplicates: time.Hour}, nil)
+	c.publish("a")
+	<-time.After(120 * time.Millisecond) // older than the new window
+	cfg := c.stream.CachedInfo().Config
+	cfg.Duplicates = 100 * time.Millisecond
+	if _, err := c.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if a := c.publish("a"); a.Duplicate {
+		t.Error("an ID that is older than the new window is still known")
+	}
+}
+
+func TestFactSourcedStreamHasNoWindow(t *testing.T) {
+	t.Parallel()
+	from := rawStream(t, jetstream.StreamConfig{}, nil)
+	c := rawStream(t, jetstream.StreamConfig{Sources: []*jetstream.StreamSource{{Name: from.name}}}, nil)
+	if w := c.stream.CachedInfo().Config.Duplicates; w != 0 {
+		t.Errorf("window %s", w)
+	}
+	c.publish("a")
+	if a := c.publish("a"); a.Duplicate { // NATS-F-04
+		t.Error("a duplicate was caught")
+	}
+}
+
+// NATS-F-42: with interest retention a message without a subscription is answered,
+// remembered and dropped.
+func TestFactInterest(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, nil)
+	first, again := c.publish("a"), c.publish("a")
+	if first.Sequence != 1 || first.Duplicate || !again.Duplicate || again.Sequence != 1 {
+		t.Errorf("%+v, %+v", first, again)
+	}
+	if info, err := c.stream.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+		t.Errorf("%+v, %v", info.State, err)
+	}
+	k, err := c.stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.consumer = k
+	c.publish("b")
+	if m := c.next(5 * time.Second); string(m.Data()) != "b" {
+		t.Errorf("%q came first", m.Data())
+	}
+}
+
+// NATS-F-13: the SDK repeats a publish only where nobody listens.
+func TestFactPublishRetries(t *testing.T) {
+	t.Parallel()
+	c := rawTo(t, shared.ClientURL())
+	sent := c.nc.Stats().OutMsgs
+	start := time.Now()
+	_, err := c.js.Publish(t.Context(), c.name, nil)
+	took := time.Since(start)
+	if n := c.nc.Stats().OutMsgs - sent; n != 3 || !errors.Is(err, jetstream.ErrNoStreamResponse) || took < 500*time.Millisecond {
+		t.Errorf("%d sends in %s: %v", n, took, err)
+	}
+	// Somebody listens and doesn't answer.
+	var got atomic.Int32
+	sub, err := c.nc.Subscribe(c.name, func(*natsgo.Msg) { got.Add(1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
+	defer cancel()
+	if _, err := c.js.Publish(ctx, c.name, nil); !errors.Is(err, context.DeadlineExceeded) || got.Load() != 1 {
+		t.Errorf("%d came: %v", got.Load(), err)
+	}
+}
+
+// NATS-F-15, 20: Ack says nothing of what became of it, DoubleAck does.
+func TestFactAckIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{}, plain)
+	c.publish("a")
+	c.publish("b")
+	a, b := c.next(5*time.Second), c.next(5*time.Second)
+	if err := c.stream.DeleteConsumer(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Ack(); err != nil {
+		t.Errorf("Ack: %v", err)
+	}
+	if err := a.Ack(); !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+		t.Errorf("Ack again: %v", err)
+	}
+	if err := b.DoubleAck(t.Context()); !errors.Is(err, natsgo.ErrNoResponders) {
+		t.Errorf("DoubleAck: %v", err)
+	}
+}
+
+// NATS-F-16 to 19: the server takes a settle from any delivery of a message.
+func TestFactNoFence(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{}, func(k *jetstream.ConsumerConfig) { k.AckWait = 300 * time.Millisecond })
+	twice := func(id string) (old, newer jetstream.Msg) {
+		c.publish(id)
+		old = c.next(5 * time.Second)
+		newer = c.next(5 * time.Second)
+		if c.delivered(old) != 1 || c.delivered(newer) != 2 {
+			t.Errorf("attempts %d and %d", c.delivered(old), c.delivered(newer))
+		}
+		return old, newer
+	}
+	old, newer := twice("ack")
+	c.confirm(old)
+	c.nothing(500 * time.Millisecond)
+	c.confirm(newer) // NATS-F-17
+
+	old, newer = twice("nak")
+	start := time.Now()
+	if err := old.Nak(); err != nil {
+		t.Fatal(err)
+	}
+	third := c.next(5 * time.Second)
+	if took := time.Since(start); c.delivered(third) != 3 || took > 250*time.Millisecond { // before the second's lease
+		t.Errorf("attempt %d after %s", c.delivered(third), took)
+	}
+	c.confirm(newer)
+
+	old, newer = twice("progress")
+	start = time.Now()
+	for range 4 {
+		<-time.After(150 * time.Millisecond)
+		if err := old.InProgress(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := c.next(5 * time.Second)
+	if took := time.Since(start); took < 850*time.Millisecond { // 600 ms of signs, and a lease
+		t.Errorf("attempt %d after %s", c.delivered(m), took)
+	}
+	c.confirm(newer)
+}
+
+// NATS-F-21, 23, 26: what a consumer has where nothing is asked for.
+func TestFactConsumerDefaults(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{}, func(k *jetstream.ConsumerConfig) { k.AckWait = 0 })
+	cfg := c.consumer.CachedInfo().Config
+	if cfg.AckWait != 30*time.Second || cfg.MaxDeliver != -1 || cfg.MaxAckPending != 1000 {
+		t.Errorf("%+v", cfg)
+	}
+	_, err := c.stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "negative", AckPolicy: jetstream.AckExplicitPolicy, AckWait: -time.Second})
+	if err == nil {
+		t.Error("a negative AckWait was taken")
+	}
+	for i := range 1001 {
+		if _, err := c.js.PublishAsync(c.name, []byte(strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-c.js.PublishAsyncComplete()
+	got := 0
+	for { // until an empty answer
+		b, err := c.consumer.FetchNoWait(2000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for range b.Messages() {
+			n++
+		}
+		if got += n; n == 0 {
+			break
+		}
+	}
+	if got != 1000 {
+		t.Errorf("%d deliveries are out", got)
+	}
+	short := rawStream(t, jetstream.StreamConfig{}, func(k *jetstream.ConsumerConfig) { k.AckWait = 1 })
+	short.publish("a")
+	first := short.delivered(short.next(5 * time.Second))
+	if n := short.delivered(short.next(5 * time.Second)); n <= first {
+		t.Errorf("attempt %d after %d", n, first)
+	}
+}
+
+// NATS-F-22: a BackOff list delays the end of leases, not a nak.
+func TestFactBackOff(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{}, func(k *jetstream.ConsumerConfig) {
+		k.BackOff, k.MaxDeliver = []time.Duration{500 * time.Millisecond, time.Minute}, 5
+	})
+	if w := c.consumer.CachedInfo().Config.AckWait; w != 500*time.Millisecond {
+		t.Errorf("AckWait %s", w)
+	}
+	c.publish("a")
+	start := time.Now()
+	if err := c.next(5 * time.Second).Nak(); err != nil {
+		t.Fatal(err)
+	}
+	m := c.next(5 * time.Second)
+	if took := time.Since(start); took > 400*time.Millisecond || c.delivered(m) != 2 {
+		t.Errorf("attempt %d came after %s", c.delivered(m), took)
+	}
+}
+
+// NATS-F-25, 27, 28: what a client fetched and its application never saw counts as
+// delivered, stays its own until the lease ends, and the lease runs meanwhile.
+func TestFactPrefetch(t *testing.T) {
+	t.Parallel()
+	const lease = 400 * time.Millisecond
+	c := rawStream(t, jetstream.StreamConfig{}, func(k *jetstream.ConsumerConfig) { k.AckWait = lease })
+	dead := rawTo(t, shared.ClientURL())
+	k, err := dead.js.Consumer(t.Context(), c.name, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		c.publish(strconv.Itoa(i))
+	}
+	it, err := k.Messages(jetstream.PullMaxMessages(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := it.Next(); err != nil || string(m.Data()) != "0" {
+		t.Fatal(err)
+	}
+	until(t, "all to be fetched", func() bool {
+		info, err := c.consumer.Info(t.Context())
+		return err == nil && info.NumAckPending == 3
+	})
+	defer it.Stop()
+	start := time.Now()
+	dead.nc.Close()
+	for i := range 3 {
+		m := c.next(5 * time.Second)
+		if took := time.Since(start); c.delivered(m) != 2 || i == 0 && took < lease/2 {
+			t.Errorf("%q at attempt %d, %s after its client went", m.Data(), c.delivered(m), took)
+		}
+		c.confirm(m)
+	}
+}
+
+// NATS-F-28: the lease of what waits in a live client's buffer ends too.
+func TestFactLeaseInBuffer(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{}, func(k *jetstream.ConsumerConfig) { k.AckWait = 300 * time.Millisecond })
+	c.publish("0")
+	c.publish("1")
+	it, err := c.consumer.Messages(jetstream.PullMaxMessages(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer it.Stop()
+	working, err := it.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "both to be fetched", func() bool {
+		info, err := c.consumer.Info(t.Context())
+		return err == nil && info.NumAckPending == 2
+	})
+	c.confirm(working)
+	// The handler is slow: somebody else has the message that waits here.
+	if m := c.next(5 * time.Second); string(m.Data()) != "1" || c.delivered(m) != 2 {
+		t.Errorf("%q at attempt %d", m.Data(), c.delivered(m))
+	}
+	m, err := it.Next()
+	if err != nil || string(m.Data()) != "1" || c.delivered(m) != 1 {
+		t.Errorf("from the buffer: %q, %v", m.Data(), err)
+	}
+}
+
+// NATS-F-33, 34: a batch with a known ID is refused whole, and so is a batch that
+// was committed, sent once more.
+func TestFactBatch(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{AllowAtomicPublish: true}, nil)
+	batch := func(id string, ids ...string) string {
+		t.Helper()
+		for i, msg := range ids {
+			m := natsgo.NewMsg(c.name)
+			m.Header.Set("Nats-Batch-Id", id)
+			m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(i+1))
+			m.Header.Set(natsgo.MsgIdHdr, msg)
+			if i == len(ids)-1 {
+				m.Header.Set("Nats-Batch-Commit", "1")
+				r, err := c.nc.RequestMsg(m, 5*time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(r.Data)
+			}
+			if err := c.nc.PublishMsg(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return ""
+	}
+	c.publish("known")
+	if r := batch("one", "a", "known", "b"); !strings.Contains(r, "10201") {
+		t.Errorf("a batch with a known ID: %s", r)
+	}
+	if r := batch("two", "c", "d"); strings.Contains(r, "error") {
+		t.Errorf("a batch: %s", r)
+	}
+	if r := batch("two", "c", "d"); !strings.Contains(r, "10201") || strings.Contains(r, `"seq":3`) {
+		t.Errorf("the same batch: %s", r)
+	}
+	if info, err := c.stream.Info(t.Context()); err != nil || info.State.Msgs != 3 {
+		t.Errorf("%+v, %v", info.State, err)
+	}
+}
+
+// NATS-F-40: a publish that demands the last sequence is refused once it is stored.
+func TestFactExpectedSequence(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{}, nil)
+	for i, want := range []int{0, 10071} {
+		_, err := c.js.Publish(t.Context(), c.name, nil, jetstream.WithExpectLastSequencePerSubject(0))
+		if code(err) != want {
+			t.Errorf("publish %d: %v", i, err)
+		}
+	}
+}
+
+// NATS-F-29: the limit of a message has a limit of its own.
+func TestFactPayloadCeiling(t *testing.T) {
+	t.Parallel()
+	const ceiling = 64 << 20
+	for _, limit := range []int32{ceiling, ceiling + 1} {
+		s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, MaxPayload: limit})
+		if (err == nil) != (limit <= ceiling) {
+			t.Errorf("%d bytes: %v", limit, err)
+		}
+		if err == nil {
+			s.Shutdown()
+		}
+	}
+}
+
+// NATS-F-36: what a schedule publishes has no ID of its own.
+func TestFactSchedule(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{AllowMsgSchedules: true}, func(k *jetstream.ConsumerConfig) { k.FilterSubjects = nil })
+	schedule := func() *jetstream.PubAck {
+		m := natsgo.NewMsg(c.name + ".plan")
+		m.Header.Set("Nats-Schedule", "@at "+time.Now().Add(-time.Hour).Format(time.RFC3339))
+		m.Header.Set("Nats-Schedule-Target", c.name+".out")
+		a, err := c.js.PublishMsg(t.Context(), m, jetstream.WithMsgID("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	schedule()
+	if a := schedule(); !a.Duplicate {
+		t.Error("the schedule itself isn't deduplicated")
+	}
+	for {
+		m := c.next(10 * time.Second)
+		c.confirm(m)
+		if m.Subject() != c.name+".out" {
+			continue
+		}
+		if id := m.Headers().Get(natsgo.MsgIdHdr); id != "" {
+			t.Errorf("ID %q", id)
+		}
+		return
+	}
+}
+
+// NATS-F-37: a counter counts what is sent twice.
+func TestFactCounter(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{AllowMsgCounter: true}, nil)
+	add := func(opts ...jetstream.PublishOpt) string {
+		m := natsgo.NewMsg(c.name)
+		m.Header.Set("Nats-Incr", "1")
+		if _, err := c.js.PublishMsg(t.Context(), m, opts...); err != nil {
+			t.Fatal(err)
+		}
+		last, err := c.stream.GetLastMsgForSubject(t.Context(), c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(last.Data)
+	}
+	for i, got := range []string{add(), add(), add(jetstream.WithMsgID("a")), add(jetstream.WithMsgID("a"))} {
+		if want := fmt.Sprintf(`{"val":"%d"}`, min(i+1, 3)); got != want {
+			t.Errorf("%d: %s, want %s", i, got, want)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/onceline/onceline/conformance/report"
+)
+
+func TestDiff(t *testing.T) {
+	stdout, stderr, code := onceline(t.Context(), "diff", "sqs-fifo", "sqs-standard")
+	for _, want := range []string{"▼ weaker   publish.dedup.lost-response: once → twice", "From sqs-fifo", "▼ weaker   deliver.order.key: over-redelivery → none"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("lacks %q:\n%s", want, stdout)
+		}
+	}
+	if code != 0 || stderr != "" {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
+	if stdout, _, _ = onceline(t.Context(), "diff", "nats", "nats"); !strings.Contains(stdout, "no guarantee changes") {
+		t.Error(stdout)
+	}
+}
+
+func TestDiffRequires(t *testing.T) {
+	_, stderr, code := onceline(t.Context(), "diff", "sqs-fifo", "sqs-standard", "--require", "publish.dedup.lost-response=once")
+	if code != report.ExitDifference || !strings.Contains(stderr, "required, and lost: sqs-standard answers publish.dedup.lost-response with twice") {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
+	if _, stderr, code = onceline(t.Context(), "diff", "sqs-standard", "sqs-fifo", "--require", "publish.dedup.lost-response=once"); code != 0 {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
+}
+
+func TestDiffOfReports(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, observed string) string {
+		r := report.Report{Targets: []report.Target{
+			{Name: "a", Broker: "a", Kind: report.KindEmulator, Findings: []report.Finding{{Claim: "settle.answer", Hop: 2, Observed: observed, Verdict: report.Equal, Basis: report.Measured}}},
+			{Name: name, Broker: "b", Kind: report.KindEmulator},
+		}}
+		path := filepath.Join(dir, name+".json")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := report.WriteJSON(f, &r); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	old, now := write("old", "confirmed"), write("now", "sent")
+	stdout, stderr, code := onceline(t.Context(), "diff", old, now, "--format", "json")
+	var swaps []swap
+	if err := json.Unmarshal([]byte(stdout), &swaps); err != nil || code != 0 {
+		t.Fatal(err, code, stderr)
+	}
+	if len(swaps) != 1 || len(swaps[0].Changes) != 1 || swaps[0].Changes[0].Direction != "weaker" || swaps[0].Changes[0].To.Basis != "measured" {
+		t.Errorf("%+v", swaps)
+	}
+	stdout, _, code = onceline(t.Context(), "diff", old+"#a", now+"#a", "--format", "markdown")
+	if code != 0 || !strings.Contains(stdout, "| ▼ weaker | `settle.answer` | confirmed | sent |") {
+		t.Error(code, stdout)
+	}
+	for _, args := range [][]string{
+		{"diff", old + "#b", now}, {"diff", "pulsar", "nats"}, {"diff", "nats"}, {"diff", filepath.Join(dir, "none.json"), "nats"},
+		{"diff", "nats", "nats", "--format", "xml"}, {"diff", "nats", "nats", "--require", "settle.answer"},
+		{"diff", "nats", "nats", "--require", "settle.answer=maybe"}, {"diff", old, "nats"},
+	} {
+		if stdout, stderr, code := onceline(t.Context(), args...); code != report.ExitUsage || stderr == "" || stdout != "" {
+			t.Errorf("%v: exit %d, %q", args, code, stderr)
+		}
+	}
+}

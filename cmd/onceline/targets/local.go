@@ -1,0 +1,63 @@
+package targets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/localstack"
+)
+
+// startServer bounds the start of a real server, whose first one may have to be
+// brought from a registry.
+const startServer = 5 * time.Minute
+
+// Progress is told what the start of a target's server does.
+type Progress func(target, step string)
+
+// For returns what a server of that target reports its steps to.
+func (p Progress) For(target string) localstack.ServerOption {
+	return localstack.Progress(func(step string) {
+		if p != nil {
+			p(target, step)
+		}
+	})
+}
+
+// Local returns the targets that run what vendors and others ship, found on this
+// machine or brought by a package manager. Where something is missing, the target
+// is absent in the report.
+func Local(p Progress) []conformance.Target {
+	var ts []conformance.Target
+	for _, of := range []func(Progress) []conformance.Target{localSQS, localPubSub, localRabbitMQ, localNATS, localKafka} {
+		ts = append(ts, of(p)...)
+	}
+	for i := range ts {
+		if ts[i].StartWithin == 0 {
+			ts[i].StartWithin = startServer
+		}
+	}
+	return ts
+}
+
+// absent says of a start that failed because something isn't installed that the
+// target is absent.
+func absent(err error) error {
+	if errors.Is(err, localstack.ErrNotInstalled) {
+		return fmt.Errorf("%w: %w", conformance.ErrAbsent, err)
+	}
+	return err
+}
+
+// local is a start of a server that a target's probes share.
+func local[E localstack.Emulator](start func(context.Context) (E, error), instance func(E) *conformance.Instance) func(context.Context) (*conformance.Instance, error) {
+	return func(ctx context.Context) (*conformance.Instance, error) {
+		e, err := start(ctx)
+		if err != nil {
+			return nil, absent(err)
+		}
+		return instance(e), nil
+	}
+}

@@ -1,0 +1,108 @@
+package targets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/localstack"
+)
+
+// kafkaServerSession and kafkaServerLease are what the suite asks of Kafka itself,
+// with its lower bounds lowered: shorter ones would end while a machine with two
+// cores is busy with something else.
+const (
+	kafkaServerSession = 3 * time.Second
+	kafkaServerLease   = 2 * time.Second
+)
+
+// localKafka returns the targets on real servers of this broker.
+func localKafka(p Progress) []conformance.Target {
+	session := "&session=" + kafkaServerSession.String()
+	lock := map[string]string{
+		"group.share.record.lock.duration.ms": strconv.FormatInt(kafkaServerLease.Milliseconds(), 10),
+		// A new group whose state couldn't be made at the first attempt gets nothing
+		// until the next one, 30 s later (KAF-F-57). The other setting is the least
+		// that this one may be.
+		"group.share.initialize.retry.interval.ms": "2000",
+		"offsets.commit.timeout.ms":                "2000",
+	}
+	// Three nodes at once on a busy machine miss the short sessions by which
+	// localstack makes restarts quick. These are Kafka's own, and more.
+	patient := map[string]string{"broker.session.timeout.ms": "9000", "controller.quorum.fetch.timeout.ms": "5000"}
+	consumer := map[string]string{"group.consumer.session.timeout.ms": strconv.FormatInt(kafkaServerSession.Milliseconds(), 10)}
+	return []conformance.Target{
+		kafkaServer(p, kafkaGroupTarget("kafka-group-local"), "?mode=group"+session),
+		kafkaServer(p, kafkaGroupTarget("kafka-group-848-local"), "?mode=group&protocol=consumer", localstack.KafkaConfig(consumer)),
+		kafkaServer(p, kafkaGroupTarget("kafka-group-tv1-local"), "?mode=group"+session, localstack.KafkaTransactionVersion(1)),
+		kafkaServer(p, kafkaShareTarget("kafka-share-local"), "?mode=share", localstack.KafkaConfig(lock)),
+		kafkaServer(p, kafkaGroupTarget("kafka-group-3"), "?mode=group"+session, localstack.KafkaBrokers(3), localstack.KafkaConfig(patient)),
+		kafkaServer(p, kafkaShareTarget("kafka-share-3"), "?mode=share", localstack.KafkaConfig(lock), localstack.KafkaBrokers(3), localstack.KafkaConfig(patient)),
+	}
+}
+
+// kafkaServer completes a target that runs Apache Kafka itself. query is added to
+// the URL that its clients use.
+func kafkaServer(p Progress, t conformance.Target, query string, options ...localstack.KafkaServerOption) conformance.Target {
+	t.Kind, t.Real = report.KindLocal, true
+	if t.Lease > 0 {
+		t.Like, t.Lease = "kafka-share", kafkaServerLease
+	} else {
+		t.Like, t.Session = "kafka-group", kafkaServerSession
+	}
+	options = append(options, p.For(t.Name))
+	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
+		e, err := localstack.StartKafkaServer(ctx, options...)
+		if err != nil {
+			return nil, absent(err)
+		}
+		i := network(e, query)
+		i.Versions["nodes"] = strconv.Itoa(len(e.Pids()))
+		if err := warmKafka(ctx, i); err != nil {
+			return nil, errors.Join(fmt.Errorf("the first message: %w", err), e.Close(context.WithoutCancel(ctx)))
+		}
+		return i, nil
+	}
+	return t
+}
+
+// warmKafka sends a message and acks it. That makes the topics in which a new
+// cluster keeps offsets and the state of groups, which takes seconds that no probe
+// has in mind.
+func warmKafka(ctx context.Context, i *conformance.Instance) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	c, err := i.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
+	e := broker.Entity{Topic: "warm", Subscription: "warm/warm"}
+	if err := c.Ensure(ctx, e); err != nil {
+		return err
+	}
+	p, err := c.OpenPublisher(ctx, e.Topic)
+	if err != nil {
+		return err
+	}
+	if _, err := p.Publish(ctx, broker.Message{ID: "warm", Body: []byte("warm")}); err != nil {
+		return err
+	}
+	r, err := c.OpenReceiver(ctx, e.Subscription)
+	if err != nil {
+		return err
+	}
+	ds, err := r.Receive(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if _, err := ds[0].Ack(ctx); err != nil {
+		return err
+	}
+	return errors.Join(p.Close(ctx), r.Close(ctx), c.Delete(ctx, e))
+}

@@ -1,0 +1,61 @@
+package targets
+
+import (
+	"context"
+	"time"
+
+	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/localstack"
+)
+
+// localPubSub returns the targets on Google's own emulator.
+func localPubSub(p Progress) []conformance.Target {
+	return []conformance.Target{
+		pubsubEmulator(p, pubsubTarget(), "", lateAck),
+		pubsubEmulator(p, pubsubExactlyOnceTarget(), "?exactly-once=true"),
+		pubsubEmulatorOrdered(p),
+	}
+}
+
+// forgets is where the emulator differs from the service in every configuration.
+var forgets = []conformance.Deviation{
+	{Claim: boundary.PublishAckDurable, Answer: boundary.Lost,
+		Reason: "Emulator 0.8.20 keeps topics, subscriptions and messages in memory alone and starts empty. Of the service the documentation holds, which says that it stores them; unmeasured, for nobody outside can kill it."},
+	{Claim: boundary.PublishDedupBrokerRestart, Answer: boundary.Lost,
+		Reason: "Emulator 0.8.20 starts without the topic, so the first message is gone and the second has nowhere to go. Of the service the documentation holds, unmeasured: it has no dedup, and both are stored."},
+}
+
+// lateAck is where it differs without exactly-once delivery.
+var lateAck = conformance.Deviation{Claim: boundary.VendorSettleStale, Answer: boundary.Refused,
+	Reason: "Emulator 0.8.20 answers OK and ignores the late ack once the message was handed out again. The service's documentation says that such an ack may succeed and that the message may come again all the same: either is right, and declared is the weaker of the two, unmeasured."}
+
+// pubsubEmulator completes a target on the emulator of the Google Cloud CLI. It is
+// Google's, and it is not the service: what is observed is the emulator's.
+func pubsubEmulator(p Progress, t conformance.Target, query string, deviations ...conformance.Deviation) conformance.Target {
+	t.Deviations = append(deviations, forgets...)
+	t.Like, t.Name = t.Name, "pubsub-emulator"+t.Name[len("pubsub"):]
+	t.Kind, t.WishLease, t.Patience = report.KindLocal, true, 2*time.Second
+	t.Start = local(func(ctx context.Context) (*localstack.Server, error) {
+		return localstack.StartPubSubEmulator(ctx, p.For(t.Name))
+	}, func(e *localstack.Server) *conformance.Instance {
+		i := network(e, "/"+localstack.Project+query)
+		i.Entity = oneName("")
+		return i
+	})
+	return t
+}
+
+func pubsubEmulatorOrdered(p Progress) conformance.Target {
+	t := pubsubEmulator(p, pubsubOrderedTarget(), "?exactly-once=true")
+	start := t.Start
+	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
+		i, err := start(ctx)
+		if err == nil {
+			i.Entity = ordered
+		}
+		return i, err
+	}
+	return t
+}

@@ -1,0 +1,85 @@
+package targets
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/localstack"
+)
+
+const (
+	// localRabbitLease is the nodes' consumer timeout. Each channel looks for what
+	// is late in intervals, by default a minute (RMQ-F-13); these nodes look every
+	// localRabbitTick.
+	localRabbitLease = 4 * time.Second
+	localRabbitTick  = 200 * time.Millisecond
+
+	// localRabbitBody is the nodes' limit of a body's size, which is one of theirs
+	// and not a queue's; the adapter has to be told the same (RMQ-F-24).
+	localRabbitBody = 1 << 20
+
+	// localRabbitSettle is how long a node is let alone before it is killed: until
+	// then it may not have written down that a new queue exists, and the queue comes
+	// back empty and takes nothing (RMQ-F-42). The boundary says so, and
+	// TestMeasuredYoungQueue of adapters/rabbitmq shows it.
+	localRabbitSettle = 4 * time.Second
+)
+
+// localRabbitMQ returns the targets on a RabbitMQ that is installed here: one node
+// and three, with each kind of queue. A node takes a few seconds to start, so the
+// probes of a target share its server.
+func localRabbitMQ(p Progress) []conformance.Target {
+	classic, quorum, stream := rabbitMQClassicTarget(), rabbitMQQuorumTarget(), rabbitMQStreamTarget()
+	// Before 4.3 classic queues have the nodes' timeout too.
+	classic.Session, classic.Lease, quorum.Lease = 0, localRabbitLease, localRabbitLease
+	return []conformance.Target{
+		onRabbitMQ(p, classic, classic.Name+"-local", 1, "?queue=classic"),
+		onRabbitMQ(p, quorum, quorum.Name+"-local", 1, "?queue=quorum"),
+		onRabbitMQ(p, stream, stream.Name+"-local", 1, "?queue=stream"),
+		onRabbitMQ(p, quorum, quorum.Name+"-3", 3, "?queue=quorum"),
+		onRabbitMQ(p, stream, stream.Name+"-3", 3, "?queue=stream"),
+	}
+}
+
+// onRabbitMQ completes a target on a real RabbitMQ with so many nodes.
+func onRabbitMQ(p Progress, t conformance.Target, name string, nodes int, query string) conformance.Target {
+	t.Like, t.Name = t.Name, name
+	t.Kind, t.Real, t.Patience = report.KindLocal, true, 2*time.Second
+	query += fmt.Sprintf("&heartbeat=1s&max-body=%d", localRabbitBody)
+	if t.Lease > 0 {
+		query += "&consumer-timeout=" + t.Lease.String()
+	}
+	start := func(ctx context.Context) (*localstack.RabbitMQServer, error) {
+		return localstack.StartRabbitMQServer(ctx, p.For(t.Name), localstack.RabbitMQNodes(nodes),
+			localstack.RabbitMQChannelTick(localRabbitTick),
+			localstack.RabbitMQConfig(map[string]string{
+				"consumer_timeout": strconv.FormatInt(localRabbitLease.Milliseconds(), 10),
+				"max_message_size": strconv.Itoa(localRabbitBody),
+			}))
+	}
+	t.Start = local(start, func(e *localstack.RabbitMQServer) *conformance.Instance {
+		q := query
+		if t.Exclusive { // streams: the first node tells where the others are
+			_, port, _ := net.SplitHostPort(strings.Split(e.Address(), ",")[0]) // it is one of ours
+			q += "&stream-port=" + port
+		}
+		i := network(e, q)
+		i.Entity = twoNames("/")
+		i.Kill = func(ctx context.Context) error {
+			select {
+			case <-time.After(localRabbitSettle):
+				return e.Kill(ctx)
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return i
+	})
+	return t
+}

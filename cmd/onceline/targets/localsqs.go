@@ -1,0 +1,90 @@
+package targets
+
+import (
+	"context"
+	"time"
+
+	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/localstack"
+)
+
+// The times that the suite asks of servers of the SQS API whose time is real. Shorter
+// leases are had, and a busy machine would miss them.
+const (
+	sqsServerLease    = 6 * time.Second
+	sqsServerPatience = 2 * time.Second
+)
+
+// localSQS returns the targets on servers of the SQS API by others than AWS, whose
+// answers are second opinions and never AWS's.
+func localSQS(p Progress) []conformance.Target {
+	return []conformance.Target{
+		sqsServer(p, "elasticmq", sqsStandardTarget(), "", localstack.StartElasticMQ),
+		sqsServer(p, "elasticmq", sqsFIFOTarget(), ".fifo", localstack.StartElasticMQ),
+		sqsServer(p, "moto", sqsStandardTarget(), "", localstack.StartMoto),
+		sqsServer(p, "moto", sqsFIFOTarget(), ".fifo", localstack.StartMoto),
+		sqsServer(p, "localstack", sqsStandardTarget(), "", localstack.StartLocalStack),
+		sqsServer(p, "localstack", sqsFIFOTarget(), ".fifo", localstack.StartLocalStack),
+	}
+}
+
+// sqsServer completes a target on a server of the SQS API. The window of five minutes
+// can't be set, and is too long to be waited for.
+func sqsServer(p Progress, by string, t conformance.Target, suffix string,
+	start func(context.Context, ...localstack.ServerOption) (*localstack.Server, error)) conformance.Target {
+	t.Like, t.Name = t.Name, by+t.Name[len("sqs"):]
+	t.Kind, t.WishLease, t.Lease, t.Window, t.Patience = report.KindLocal, true, sqsServerLease, 0, sqsServerPatience
+	t.Deviations = sqsDeviations[t.Name]
+	t.Start = local(func(ctx context.Context) (*localstack.Server, error) {
+		return start(ctx, p.For(t.Name))
+	}, func(e *localstack.Server) *conformance.Instance {
+		i := network(e, "?anonymous=true")
+		i.Entity = oneName(suffix)
+		return i
+	})
+	return t
+}
+
+// sqsDeviations are the differences from what is declared of AWS, by target. What
+// holds of AWS is known from its documentation and from the answers that LocalStack's
+// own tests have recorded of it; none of it was measured here.
+var sqsDeviations = map[string][]conformance.Deviation{
+	"elasticmq-standard": {
+		elasticMQSecondDelete,
+		{Claim: boundary.VendorSettleStale, Answer: boundary.Refused,
+			Reason: "ElasticMQ 1.7.1 takes no handle but that of the last receive. Of a standard queue AWS documents that a delete by an older handle succeeds and may or may not delete the message. AWS's words hold, unmeasured; declared is the weaker of the two."},
+	},
+	"elasticmq-fifo": {elasticMQSecondDelete},
+	"moto-standard":  inMemory("moto 5.2.5", boundary.Twice),
+	"moto-fifo": append(inMemory("moto 5.2.5", boundary.Once),
+		conformance.Deviation{Claim: boundary.PublishDedupAfterConsume, Answer: boundary.Twice,
+			Reason: "moto 5.2.5 compares an ID with those of the messages that are still in the queue. AWS documents that the ID is remembered for five minutes also when the message was received and deleted, and LocalStack's tests recorded that of it. AWS's words hold."},
+		conformance.Deviation{Claim: boundary.VendorSettleStale, Answer: boundary.TakesEffect,
+			Reason: "moto 5.2.5 deletes by any handle that the message ever had. AWS documents that a FIFO queue refuses a handle whose visibility timeout has passed, and LocalStack's tests recorded that of it, for a message that waits. AWS's words hold."},
+	),
+	"localstack-standard": inMemory("LocalStack 4.13.1", boundary.Twice),
+	"localstack-fifo": append(inMemory("LocalStack 4.13.1", boundary.Once),
+		conformance.Deviation{Claim: boundary.VendorSettleStale, Answer: boundary.TakesEffect,
+			Reason: "LocalStack 4.13.1 refuses an expired handle while the message waits, and takes it as soon as the message is handed out to somebody else. AWS documents that a FIFO queue refuses a handle whose visibility timeout has passed, without that exception. AWS's words hold; its answer in this very case is not recorded."},
+	),
+}
+
+var elasticMQSecondDelete = conformance.Deviation{Claim: boundary.SettleLostResponse, Answer: boundary.StaysUnknown,
+	Reason: "ElasticMQ 1.7.1 forgets a handle with its message, so a repeated delete is ReceiptHandleIsInvalid, and nobody can tell whether the first one was applied. AWS answers a repeated delete with success: LocalStack's tests recorded that of a standard queue. What AWS answers holds."}
+
+// inMemory is where a server that keeps nothing over its end differs, from a service
+// that stores a retry after a restart so many times.
+func inMemory(who string, times boundary.Answer) []conformance.Deviation {
+	dedup := map[boundary.Answer]string{
+		boundary.Once:  "remembers the ID, and the retry is swallowed",
+		boundary.Twice: "has no dedup here, and both are stored",
+	}[times]
+	return []conformance.Deviation{
+		{Claim: boundary.PublishAckDurable, Answer: boundary.Lost,
+			Reason: who + " keeps queues and messages in memory alone and starts empty. AWS documents that a message is stored in several places before the answer, and can't be killed from outside. AWS's words hold, unmeasured."},
+		{Claim: boundary.PublishDedupBrokerRestart, Answer: boundary.Lost,
+			Reason: who + " starts without the queue, so the first message is gone and the retry has nowhere to go. AWS, by its documentation, " + dedup + ". AWS's words hold, unmeasured."},
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/onceline/onceline/cmd/onceline/targets"
+	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/conformance/report"
+)
+
+// targets are those that the flags choose.
+func (f *verifyFlags) targets(p targets.Progress) ([]conformance.Target, error) {
+	ways := 0
+	for _, given := range []bool{f.local, f.compose, len(f.urls) > 0} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return nil, fmt.Errorf("--local starts brokers, --compose asks those of docker-compose.yml and --target names one that runs: give one of them")
+	case len(f.urls) > 0 && f.soak:
+		return nil, fmt.Errorf("--soak is for clusters that are started here: --target names a broker that runs")
+	case f.local:
+		return targets.Select(append(targets.Embedded(), targets.Local(p)...), f.brokers)
+	case f.compose:
+		return targets.Select(targets.Compose(), f.brokers)
+	case len(f.urls) == 0 && f.soak:
+		return nil, nil
+	case len(f.urls) == 0:
+		return targets.Select(targets.Embedded(), f.brokers)
+	case len(f.brokers) > 0:
+		return nil, fmt.Errorf("--broker chooses among the embedded ones and --target names another: give one of the two")
+	}
+	var ts []conformance.Target
+	for _, u := range f.urls {
+		t, err := byURL(u, f.costs, p)
+		if err != nil {
+			return nil, err
+		}
+		if n := len(ts); n > 0 {
+			t.Name += "-" + strconv.Itoa(n+1)
+		}
+		ts = append(ts, t)
+	}
+	return ts, nil
+}
+
+// byURL is the target of a URL. One that leads to where it may cost money needs
+// consent.
+func byURL(url string, consent bool, p targets.Progress) (conformance.Target, error) {
+	if !targets.Public(url) {
+		return targets.ByURL(url)
+	}
+	if !consent {
+		return conformance.Target{}, fmt.Errorf("%s\nAgree to it with --yes-this-costs-money", targets.Bill(url))
+	}
+	return targets.Cloud(url, func(line string) { p("cloud", line) })
+}
+
+// clusters are those that are soaked.
+func (f *verifyFlags) clusters(p targets.Progress) ([]conformance.Cluster, error) {
+	if !f.soak {
+		return nil, nil
+	}
+	cs, err := conformance.SelectClusters(targets.Clusters(p), f.brokers)
+	if err == nil && len(cs) == 0 && !f.local {
+		err = fmt.Errorf("--soak: no cluster matches %s", strings.Join(f.brokers, ", "))
+	}
+	return cs, err
+}
+
+// split parts the targets into those that run in this program or run already, and
+// those whose servers are started.
+func split(ts []conformance.Target) (embedded, servers []conformance.Target) {
+	for _, t := range ts {
+		if t.Kind == report.KindLocal && t.StartWithin > 0 {
+			servers = append(servers, t)
+		} else {
+			embedded = append(embedded, t)
+		}
+	}
+	return embedded, servers
+}
+
+// databases are what was found of them, for the report.
+func databases(found []targets.Database) []report.Database {
+	out := make([]report.Database, 0, len(found))
+	for _, d := range found {
+		r := report.Database{Name: d.Name, Version: d.Version, Absent: d.Absent, Kept: d.Kept}
+		if d.Err != nil {
+			r.Error = d.Err.Error()
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// command is the line that repeats the run. URLs stay out of it: they may hold
+// a password.
+func (f *verifyFlags) command(seed uint64) string {
+	s := "onceline verify"
+	for _, flag := range []struct {
+		given bool
+		name  string
+	}{{f.local, "local"}, {f.soak, "soak"}, {f.compose, "compose"}} {
+		if flag.given {
+			s += " --" + flag.name
+		}
+	}
+	for _, b := range f.brokers {
+		s += " --broker " + quote(b)
+	}
+	for range f.urls {
+		s += " --target URL"
+	}
+	if f.costs {
+		s += " --yes-this-costs-money"
+	}
+	for _, c := range f.claims {
+		s += " --claim " + quote(c)
+	}
+	return fmt.Sprintf("%s --seed %d", s, seed)
+}
+
+func quote(s string) string {
+	if strings.ContainsAny(s, "*?[ ") {
+		return "'" + s + "'"
+	}
+	return s
+}

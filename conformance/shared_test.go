@@ -1,0 +1,122 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/conformance/report"
+)
+
+// What restarts or kills the instance that all probes share runs alone, after the
+// others.
+func TestProbesThatDisturbRunLastAndAlone(t *testing.T) {
+	target := nowhere()
+	start := target.Start
+	target.Start = func(ctx context.Context) (*Instance, error) {
+		i, err := start(ctx)
+		i.Restart = func(context.Context) error { return nil }
+		return i, err
+	}
+	var running, quietLeft atomic.Int32
+	var mu sync.Mutex
+	var wrong []string
+	probe := func(n int, needs Need) Probe {
+		return Probe{fmt.Sprint("made-up-", n), claims(boundary.SettleAnswer), needs, func(_ context.Context, b *Bench) error {
+			with := running.Add(1)
+			defer running.Add(-1)
+			if needs.own() && (with > 1 || quietLeft.Load() > 0) {
+				mu.Lock()
+				wrong = append(wrong, fmt.Sprintf("%d beside %d others, %d before which it runs", n, with-1, quietLeft.Load()))
+				mu.Unlock()
+			}
+			if !needs.own() {
+				quietLeft.Add(-1)
+			}
+			b.Answer(boundary.SettleAnswer, boundary.Sent, "seen")
+			return nil
+		}}
+	}
+	var probes []Probe
+	for n := range 12 {
+		needs := Need(0)
+		if n%3 == 0 {
+			needs = NeedRestart
+		} else {
+			quietLeft.Add(1)
+		}
+		probes = append(probes, probe(n, needs))
+	}
+	out := runTarget(t.Context(), &target, probes, Options{Parallel: 4, Timeout: time.Minute})
+	if len(wrong) > 0 || len(out.Findings) != len(probes) || out.Error != "" {
+		t.Errorf("%d findings of %d, error %q; disturbing: %q", len(out.Findings), len(probes), out.Error, wrong)
+	}
+	for _, f := range out.Findings {
+		if f.Observed != string(boundary.Sent) {
+			t.Errorf("%s: %s %s", f.Claim, f.Verdict, f.Reason)
+		}
+	}
+}
+
+func TestTargetThatIsNotHere(t *testing.T) {
+	absent := Target{Name: "absent", Start: func(context.Context) (*Instance, error) {
+		return nil, fmt.Errorf("install a broker: %w", ErrAbsent)
+	}}
+	here := nowhere()
+	r, err := RunAll(t.Context(), []Target{absent, here}, Options{Claims: []string{string(boundary.SettleAnswer)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := r.Targets[0]
+	if a.Absent == "" || a.Error != "" || len(a.Findings) != 0 || r.Summary.Absent != 1 || r.Summary.Unreached != 0 {
+		t.Errorf("absent %q, error %q, %d findings; summary %+v", a.Absent, a.Error, len(a.Findings), r.Summary)
+	}
+	// Nothing but absent targets is no proof of anything.
+	if r, _ = RunAll(t.Context(), []Target{absent}, Options{}); r.Summary.Exit != report.ExitUnknown {
+		t.Errorf("a run of an absent target alone has exit code %d", r.Summary.Exit)
+	}
+}
+
+func TestTargetIsHeldAgainstItsRelease(t *testing.T) {
+	target := nowhere()
+	target.Broker = "b"
+	target.Boundary = boundary.Boundary{Of: "b 4", Entries: map[boundary.Claim]boundary.Entry{boundary.SettleAnswer: {Declared: boundary.Confirmed, Note: "look"}},
+		Earlier: []boundary.Earlier{{Before: "4.0", Of: "b 3", Entries: map[boundary.Claim]boundary.Entry{boundary.SettleAnswer: {Declared: boundary.Sent}}}}}
+	start := target.Start
+	for version, want := range map[string]report.Verdict{"3.13.1": report.Equal, "4.0": report.Weaker, "model of 4.x": report.Weaker} {
+		target.Start = func(ctx context.Context) (*Instance, error) {
+			i, err := start(ctx)
+			i.Versions = map[string]string{"b": version}
+			return i, err
+		}
+		out := runTarget(t.Context(), &target, []Probe{{"made-up", claims(boundary.SettleAnswer), 0, func(_ context.Context, b *Bench) error {
+			b.Answer(boundary.SettleAnswer, boundary.Sent, "seen")
+			return nil
+		}}}, Options{Parallel: 1, Timeout: time.Minute})
+		if f := out.Findings[0]; f.Verdict != want || (out.Of == "b 3") != (want == report.Equal) {
+			t.Errorf("version %s: %s, of %s, want %s", version, f.Verdict, out.Of, want)
+		}
+	}
+}
+
+func TestTargetsAtATime(t *testing.T) {
+	var running, most atomic.Int32
+	ts := make([]Target, 6)
+	for i := range ts {
+		ts[i] = Target{Name: fmt.Sprint(i), Start: func(context.Context) (*Instance, error) {
+			defer running.Add(-1)
+			if n := running.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			return nil, ErrAbsent
+		}}
+	}
+	r, err := RunAll(t.Context(), ts, Options{Targets: 2})
+	if err != nil || r.Summary.Absent != len(ts) || most.Load() > 2 {
+		t.Errorf("%d absent of %d, %d at a time, error %v", r.Summary.Absent, len(ts), most.Load(), err)
+	}
+}

@@ -1,0 +1,138 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/conformance/report"
+)
+
+// Guarantees are the answers of one target, declared or observed.
+type Guarantees struct {
+	Name    string
+	Of      string // the version and configuration that they hold for
+	Answers map[boundary.Claim]Guarantee
+}
+
+// Guarantee is the answer to one claim.
+type Guarantee struct {
+	Answer boundary.Answer `json:"answer"`
+	Basis  string          `json:"basis"` // declared, measured or modelled
+	Note   string          `json:"note"`  // what an application should know beside it
+}
+
+// Declared are the guarantees that a boundary declares.
+func Declared(name string, b boundary.Boundary) Guarantees {
+	g := Guarantees{Name: name, Of: b.Of, Answers: map[boundary.Claim]Guarantee{}}
+	for id, e := range b.Entries {
+		g.Answers[id] = Guarantee{e.Declared, "declared", e.Note}
+	}
+	return g
+}
+
+// Observed are the guarantees that a target of a report showed. A claim without an
+// observed answer isn't among them, except where it doesn't apply.
+func Observed(t *report.Target) Guarantees {
+	g := Guarantees{Name: t.Name, Of: t.Of, Answers: map[boundary.Claim]Guarantee{}}
+	for _, f := range t.Findings {
+		a := boundary.Answer(f.Observed)
+		if f.Verdict == report.NotApplicable {
+			a = boundary.NotApplicable
+		}
+		if a != "" {
+			g.Answers[boundary.Claim(f.Claim)] = Guarantee{a, string(f.Basis), f.Note}
+		}
+	}
+	return g
+}
+
+// Direction is what becomes of a guarantee.
+type Direction string
+
+// The directions.
+const (
+	Weaker   Direction = "weaker"
+	Stronger Direction = "stronger"
+	// Other is where the two answers can't be ranked: one of them doesn't apply.
+	Other Direction = "other"
+	// Untold is where one of the two has no answer.
+	Untold Direction = "untold"
+)
+
+// Change is a claim whose answer another broker would change.
+type Change struct {
+	Claim     boundary.Claim `json:"claim"`
+	Hop       int            `json:"hop"`
+	Question  string         `json:"question"`
+	Direction Direction      `json:"direction"`
+	From      Guarantee      `json:"from"`
+	To        Guarantee      `json:"to"`
+	// Meaning is why a user cares.
+	Meaning string `json:"meaning"`
+}
+
+// Swap says what changes for an application that moves from one target to another:
+// what gets weaker first, then what can't be compared or told, then what gets
+// stronger; each in the catalogue's order.
+func Swap(from, to Guarantees) []Change {
+	var changes []Change
+	for _, c := range catalogue {
+		a, b := from.Answers[c.ID], to.Answers[c.ID]
+		if a.Answer == b.Answer {
+			continue
+		}
+		changes = append(changes, Change{c.ID, c.Hop, c.Question, c.direction(a.Answer, b.Answer), a, b, c.Meaning})
+	}
+	order := []Direction{Weaker, Other, Untold, Stronger}
+	slices.SortStableFunc(changes, func(x, y Change) int {
+		return slices.Index(order, x.Direction) - slices.Index(order, y.Direction)
+	})
+	return changes
+}
+
+func (c Claim) direction(a, b boundary.Answer) Direction {
+	switch from, to := c.rank(a), c.rank(b); {
+	case a == "" || b == "":
+		return Untold
+	case from < 0 || to < 0:
+		return Other
+	case to < from:
+		return Weaker
+	default:
+		return Stronger
+	}
+}
+
+// Requirement is an answer that an application can't do without.
+type Requirement struct {
+	Claim  boundary.Claim
+	Answer boundary.Answer // this one or a stronger one
+}
+
+// NewRequirement checks that there is such a claim and that it has the answer.
+func NewRequirement(id boundary.Claim, a boundary.Answer) (Requirement, error) {
+	c, ok := Lookup(id)
+	if !ok {
+		return Requirement{}, fmt.Errorf("%q: %w: there is no such claim", id, broker.ErrInvalid)
+	}
+	if c.rank(a) < 0 {
+		return Requirement{}, fmt.Errorf("%s=%s: %w: the answers are, weakest first: %s", id, a, broker.ErrInvalid, c.Answers)
+	}
+	return Requirement{id, a}, nil
+}
+
+// Met reports whether g has the answer or a stronger one; why says what it has
+// instead.
+func (r Requirement) Met(g Guarantees) (why string, met bool) {
+	c, _ := Lookup(r.Claim)
+	has, ok := g.Answers[r.Claim]
+	switch {
+	case !ok:
+		return fmt.Sprintf("%s has no answer to %s; required is %s", g.Name, r.Claim, r.Answer), false
+	case c.rank(has.Answer) < c.rank(r.Answer):
+		return fmt.Sprintf("%s answers %s with %s; required is %s", g.Name, r.Claim, has.Answer, r.Answer), false
+	}
+	return "", true
+}
