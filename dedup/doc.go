@@ -1,0 +1,37 @@
+// Package dedup makes the effects of at-least-once delivery happen exactly once.
+//
+// No broker does that for a consumer: between the effect and the ack lies a crash
+// that brings the message again, and only the store that holds the effect can know
+// that it is already there. So the mark that a message was handled is committed in
+// one transaction with its effect:
+//
+//	inbox := dedup.New(store, "billing", dedup.Options{})
+//	outcome, err := inbox.Once(ctx, dedup.Key{ID: m.ID}, func(ctx context.Context, tx pgx.Tx) error {
+//		_, err := tx.Exec(ctx, "UPDATE account SET balance = balance - $1 WHERE id = $2", amount, id)
+//		return err
+//	})
+//
+// [Handler] ties an inbox to [broker.Consume], [HandleBatch] to the deliveries of one
+// Receive. [Position] is the cheaper way for consumers that own a partition of a log:
+// it keeps one offset in the effect's transaction instead of a marker for each
+// message.
+//
+// # What it rests on
+//
+// The message comes again until it is acked, and is acked only after the outcome is
+// [Applied] or [Duplicate]. Marker and effect are in one transaction of a database
+// that keeps what it has committed. The marker is unique and still there when the
+// last copy comes: [Size] and [Horizon] tell how long that is. An effect outside the
+// transaction (a call, a mail) is not covered.
+//
+// # The identity of a message
+//
+// A marker is made of the consumer's name and the message's dedup ID, which its
+// producer assigned: [JoinID] makes one from the parts that name a business event.
+// An ID that a broker assigned, or one made anew for each attempt, finds no
+// duplicate that a producer's retry made; one that is a hash of the body takes two
+// messages for one. [IDCheck] looks for both.
+//
+// This package imports the standard library and package broker. Stores implement
+// [Driver]: packages dedup/sqlite (embedded, nothing to install) and dedup/postgres.
+package dedup

@@ -1,0 +1,31 @@
+// Package postgres keeps the markers and positions of package dedup in PostgreSQL,
+// from version 13 on, beside the effects:
+//
+//	store, err := postgres.New(pool, postgres.Options{}) // a *pgxpool.Pool
+//	err = store.Migrate(ctx)
+//	err = store.Verify(ctx)
+//	inbox := dedup.New[pgx.Tx](store, "billing", dedup.Options{})
+//
+// [NewSQL] does the same for a *sql.DB, whose transactions are *sql.Tx.
+// [OncePipelined] applies batches of effects that can be queued, without waiting for
+// each answer: where the way to the database is long, nothing else is as fast.
+//
+// # Claims
+//
+// A claim inserts the marker, and takes an advisory lock that stands for it, which
+// ends with the transaction. Who doesn't get the lock doesn't wait, as he would for
+// the unique index (PG-F-01): the message is InFlight. The locks are 64 bits of the marker, in
+// the space of pg_try_advisory_xact_lock(bigint); one that somebody else holds there
+// by chance makes a message come again later.
+//
+// Transactions are READ COMMITTED, for at higher levels a copy is an error instead
+// of a Duplicate (PG-F-02), and have timeouts of their own, which [Options] names.
+//
+// # How long markers are kept
+//
+// Markers without a time are in one table, and [Store.Maintain] deletes in small
+// chunks what is older than the window. Markers of keys with a time are in
+// partitions of a day each, by that time, and Maintain drops them as a whole. Their
+// uniqueness doesn't suffer, for the time is part of the key (PG-F-08): it would from
+// partitions by the time at which a message came (PG-F-06, PG-F-07).
+package postgres
