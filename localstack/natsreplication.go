@@ -12,7 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Replication returns who holds a stream. It is an error that nobody leads it.
+// Replication returns who holds a stream. It is an error that nobody leads it, which
+// takes a second to be found out.
 func (c *NATSCluster) Replication(ctx context.Context, stream string) (Replication, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,8 +40,14 @@ func (c *NATSCluster) Replication(ctx context.Context, stream string) (Replicati
 // messages are published one is always a little late.
 const natsLag = 100
 
+// natsAsk bounds one question: nobody ever answers one that is asked while the stream
+// has no leader, not even when it has one again (NATS-F-44).
+const natsAsk = time.Second
+
 // info asks the stream's leader.
 func (b *natsCluster) info(ctx context.Context, url, stream string) (*jetstream.ClusterInfo, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, natsAsk, errors.New("nobody leads it, or nobody answers"))
+	defer cancel()
 	nc, err := nats.Connect(url, nats.Timeout(time.Second), nats.NoReconnect(),
 		nats.UserInfo(b.config.User, b.config.Password), nats.Token(b.config.Token))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // verifyFlags are the flags of verify.
 type verifyFlags struct {
 	brokers, claims, urls []string
-	out                   string
+	out, disturbance      string
 	local, soak, compose  bool
 	costs                 bool
 	json, verbose         bool
@@ -70,6 +70,7 @@ could not be reached, a probe that failed to run, or an interrupted run.`,
 	flags.StringSliceVar(&f.claims, "claim", nil, "only these claims, as globs: 'publish.*' (default all)")
 	flags.BoolVar(&f.local, "local", false, "ask the real brokers that run on this machine too, starting them")
 	flags.BoolVar(&f.soak, "soak", false, "publish and settle on clusters of three whose nodes are killed, cut off and restarted")
+	flags.StringVar(&f.disturbance, "disturbance", "", "with --soak, only this one: 'leader killed', 'leader cut off' or 'all nodes restarted in turn'")
 	flags.BoolVar(&f.compose, "compose", false, "ask the services of docker-compose.yml that are up, instead of the embedded ones")
 	flags.BoolVar(&f.costs, "yes-this-costs-money", false, "agree to what a --target in a cloud may cost")
 	flags.StringArrayVar(&f.urls, "target", nil, "a broker that runs elsewhere, by URL with its hosts separated by commas, instead of the embedded ones; probes create and delete entities on it")
@@ -167,7 +168,7 @@ func (f *verifyFlags) measure(ctx context.Context, ts []conformance.Target, cs [
 	}
 	if len(cs) > 0 {
 		p.phase("clusters")
-		r.Soaks = conformance.Soaks(ctx, cs, conformance.SoakOptions{Progress: func(target, disturbance, step string) {
+		r.Soaks = conformance.Soaks(ctx, cs, conformance.SoakOptions{Disturbance: f.disturbance, Progress: func(target, disturbance, step string) {
 			p.step(target, disturbance+": "+step)
 		}})
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,9 +64,16 @@ func byURL(url string, consent bool, p targets.Progress) (conformance.Target, er
 // clusters are those that are soaked.
 func (f *verifyFlags) clusters(p targets.Progress) ([]conformance.Cluster, error) {
 	if !f.soak {
+		if f.disturbance != "" {
+			return nil, fmt.Errorf("--disturbance chooses among what --soak does: give both")
+		}
 		return nil, nil
 	}
-	cs, err := conformance.SelectClusters(targets.Clusters(p), f.brokers)
+	all := targets.Clusters(p)
+	if f.disturbance != "" && !slices.ContainsFunc(all, func(c conformance.Cluster) bool { return slices.Contains(c.Disturbances, f.disturbance) }) {
+		return nil, fmt.Errorf("--disturbance %q: there are %q", f.disturbance, all[0].Disturbances)
+	}
+	cs, err := conformance.SelectClusters(all, f.brokers)
 	if err == nil && len(cs) == 0 && !f.local {
 		err = fmt.Errorf("--soak: no cluster matches %s", strings.Join(f.brokers, ", "))
 	}
@@ -109,6 +117,9 @@ func (f *verifyFlags) command(seed uint64) string {
 		if flag.given {
 			s += " --" + flag.name
 		}
+	}
+	if f.disturbance != "" {
+		s += " --disturbance " + quote(f.disturbance)
 	}
 	for _, b := range f.brokers {
 		s += " --broker " + quote(b)

@@ -184,6 +184,9 @@ func (s Summary) headline() string {
 	if len(parts) > 0 {
 		return strings.Join(parts, ", ") + "."
 	}
+	if s.Claims == 0 && s.Soaks > 0 {
+		return "No claim was asked. Every soak kept what is declared."
+	}
 	if s.Claims == 0 {
 		return "No claim was asked."
 	}

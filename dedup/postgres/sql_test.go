@@ -56,7 +56,9 @@ func TestSQL(t *testing.T) {
 				_, err := tx.ExecContext(ctx, query, nil)
 				return err
 			},
-			Ledger:     func(ctx context.Context) (map[string]int, error) { return p.ledger(ctx, fmt.Sprintf("%q.ledger", schema)) },
+			Ledger: func(ctx context.Context) (map[string]int, error) {
+				return p.ledger(ctx, fmt.Sprintf("%q.ledger", schema))
+			},
 			Aborts:     true,
 			Concurrent: true,
 		}

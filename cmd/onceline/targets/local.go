@@ -31,7 +31,7 @@ func (p Progress) For(target string) localstack.ServerOption {
 // is absent in the report.
 func Local(p Progress) []conformance.Target {
 	var ts []conformance.Target
-	for _, of := range []func(Progress) []conformance.Target{localSQS, localPubSub, localRabbitMQ, localNATS, localKafka} {
+	for _, of := range []func(Progress) []conformance.Target{localKafka, localRabbitMQ, localPubSub, localSQS, localNATS} {
 		ts = append(ts, of(p)...)
 	}
 	for i := range ts {
