@@ -62,9 +62,10 @@ var rooms = []struct {
 	{"localstack", []string{"localstack"}, true},
 	{"dedup/internal", []string{"broker", "dedup"}, false},
 	{"dedup/postgres", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
+	{"dedup/redis", []string{"broker", "dedup"}, true},
 	{"dedup/sqlite", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup", []string{"broker"}, false},
-	{"cmd/onceline", []string{"broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline"}, true},
+	{"cmd/onceline", []string{"broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/postgres", "dedup/redis", "dedup/sqlite"}, true},
 }
 
 func TestImports(t *testing.T) {

@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/boundary"
@@ -25,7 +27,7 @@ type Guarantee struct {
 
 // Declared are the guarantees that a boundary declares.
 func Declared(name string, b boundary.Boundary) Guarantees {
-	g := Guarantees{Name: name, Of: b.Of, Answers: map[boundary.Claim]Guarantee{}}
+	g := Guarantees{Name: name, Of: "declared of " + b.Of, Answers: map[boundary.Claim]Guarantee{}}
 	for id, e := range b.Entries {
 		g.Answers[id] = Guarantee{e.Declared, "declared", e.Note}
 	}
@@ -35,17 +37,45 @@ func Declared(name string, b boundary.Boundary) Guarantees {
 // Observed are the guarantees that a target of a report showed. A claim without an
 // observed answer isn't among them, except where it doesn't apply.
 func Observed(t *report.Target) Guarantees {
-	g := Guarantees{Name: t.Name, Of: t.Of, Answers: map[boundary.Claim]Guarantee{}}
+	g := Guarantees{Name: t.Name, Of: observedOf(t), Answers: map[boundary.Claim]Guarantee{}}
 	for _, f := range t.Findings {
 		a := boundary.Answer(f.Observed)
 		if f.Verdict == report.NotApplicable {
 			a = boundary.NotApplicable
 		}
 		if a != "" {
-			g.Answers[boundary.Claim(f.Claim)] = Guarantee{a, string(f.Basis), f.Note}
+			g.Answers[boundary.Claim(f.Claim)] = Guarantee{a, string(f.Basis), note(t, &f)}
 		}
 	}
 	return g
+}
+
+// note is what is known beside the observed answer: the declared entry's note, if
+// that is the answer, else the listed deviation's reason.
+func note(t *report.Target, f *report.Finding) string {
+	if f.Observed == f.Declared || f.Observed == "" {
+		return f.Note
+	}
+	for _, d := range t.Deviations {
+		if d.Claim == f.Claim && d.Answer == f.Observed {
+			return d.Reason
+		}
+	}
+	return ""
+}
+
+// observedOf says what was observed: the versions of what answered, and whether that
+// was the vendor's own.
+func observedOf(t *report.Target) string {
+	basis := "modelled"
+	if t.Real {
+		basis = "measured"
+	}
+	var versions []string
+	for _, name := range slices.Sorted(maps.Keys(t.Versions)) {
+		versions = append(versions, name+" "+t.Versions[name])
+	}
+	return strings.Join(append(versions, basis), ", ")
 }
 
 // Direction is what becomes of a guarantee.
@@ -77,7 +107,7 @@ type Change struct {
 // what gets weaker first, then what can't be compared or told, then what gets
 // stronger; each in the catalogue's order.
 func Swap(from, to Guarantees) []Change {
-	var changes []Change
+	changes := []Change{}
 	for _, c := range catalogue {
 		a, b := from.Answers[c.ID], to.Answers[c.ID]
 		if a.Answer == b.Answer {

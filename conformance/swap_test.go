@@ -19,7 +19,7 @@ func TestSwap(t *testing.T) {
 	to := Observed(&report.Target{Name: "to", Of: "b 2", Findings: []report.Finding{
 		{Claim: string(boundary.PublishAckDurable), Observed: "kept", Basis: report.Measured, Verdict: report.Equal},
 		{Claim: string(boundary.DeliverOrderKey), Observed: "over-redelivery", Basis: report.Measured, Verdict: report.Equal},
-		{Claim: string(boundary.SettleAnswer), Observed: "sent", Basis: report.Measured, Verdict: report.Equal, Note: "dedup"},
+		{Claim: string(boundary.SettleAnswer), Declared: "sent", Observed: "sent", Basis: report.Measured, Verdict: report.Equal, Note: "dedup"},
 		{Claim: string(boundary.SettleLostResponse), Verdict: report.NotApplicable},
 		{Claim: string(boundary.SettleFinal), Verdict: report.NotVerifiable},
 	}})

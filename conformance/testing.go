@@ -60,7 +60,7 @@ func Discover(name string, fs []report.Finding) string {
 		switch {
 		case f.Observed != "":
 			s.WriteString(declaration(f) + "\n")
-		case f.Verdict != report.Failed:
+		default:
 			fmt.Fprintf(&s, "\t// %s: %s: %s\n", f.Claim, f.Verdict.Words(), strings.ReplaceAll(f.Reason, "\n", " "))
 		}
 	}

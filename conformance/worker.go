@@ -154,6 +154,7 @@ func (b *Bench) consumer(ctx context.Context, name string, unfenced bool) (consu
 	w := &worker{bench: b, name: name, cmd: exec.Command(exe), events: make(chan workerEvent)}
 	w.cmd.Env = append(os.Environ(), workerEnv+"="+string(spec), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	w.cmd.Stderr = &w.stderr
+	dieWithParent(w.cmd)
 	if w.in, err = w.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,10 @@
 // [Applied] or [Duplicate]. Marker and effect are in one transaction of a database
 // that keeps what it has committed. The marker is unique and still there when the
 // last copy comes: [Size] and [Horizon] tell how long that is. An effect outside the
-// transaction (a call, a mail) is not covered.
+// transaction (a payment, a mail) is not covered. [Calls] records it around the call, with
+// the provider's idempotency key and its answer, and lists what has to be
+// reconciled. [Lease] only reserves the message and keeps
+// the result. Both come as close as the provider allows.
 //
 // # The identity of a message
 //
@@ -34,4 +37,5 @@
 //
 // This package imports the standard library and package broker. Stores implement
 // [Driver]: packages dedup/sqlite (embedded, nothing to install) and dedup/postgres.
+// Both also implement [CallDriver]. Package dedup/redis implements [LeaseDriver].
 package dedup

@@ -71,16 +71,21 @@ func Handler[T any](in *Inbox[T], effect func(ctx context.Context, tx T, d *brok
 			return broker.Poison(err)
 		}
 		outcome, err := in.Once(ctx, k, func(ctx context.Context, tx T) error { return effect(ctx, tx, d) })
-		switch {
-		case outcome.OK():
-			return nil
-		case outcome == OutsideWindow:
-			return broker.Poison(err)
-		case outcome == Failed:
-			return err
-		}
-		return broker.Postpone(err, h.delay)
+		return h.answer(outcome, err)
 	}
+}
+
+// answer is what a handler returns to [broker.Consume] for an outcome.
+func (h *handling) answer(outcome Outcome, err error) error {
+	switch {
+	case outcome.OK():
+		return nil
+	case outcome == OutsideWindow, outcome == Failed && isKeyError(err):
+		return broker.Poison(err)
+	case outcome == Failed:
+		return err
+	}
+	return broker.Postpone(err, h.delay)
 }
 
 // HandleBatch applies effect once for each of ds, in as few transactions as

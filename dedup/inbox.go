@@ -327,10 +327,12 @@ func (c *counters) count(o Outcome) Outcome {
 }
 
 // Stats returns the counts so far.
-func (in *Inbox[T]) Stats() Stats {
-	n := func(o Outcome) uint64 { return in.stats.outcomes[o].Load() }
+func (in *Inbox[T]) Stats() Stats { return in.stats.snapshot() }
+
+func (c *counters) snapshot() Stats {
+	n := func(o Outcome) uint64 { return c.outcomes[o].Load() }
 	return Stats{
 		Unknown: n(Unknown), Applied: n(Applied), Duplicate: n(Duplicate), InFlight: n(InFlight), Failed: n(Failed),
-		OutsideWindow: n(OutsideWindow), Ambiguous: in.stats.ambiguous.Load(), Retried: in.stats.retried.Load(),
+		OutsideWindow: n(OutsideWindow), Ambiguous: c.ambiguous.Load(), Retried: c.retried.Load(),
 	}
 }

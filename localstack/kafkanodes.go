@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // kafkaServer is the backend: the nodes of a real Kafka cluster.
@@ -215,14 +216,28 @@ func (b *kafkaServer) properties(n int, data string) []byte {
 	return []byte(strings.Join(lines, "\n") + "\n")
 }
 
-// stop stops all nodes side by side.
+// stragglers is how long those nodes have that are left without a quorum.
+const stragglers = 5 * time.Second
+
+// stop stops all nodes side by side. A node tells the controllers that it stops, and
+// waits five minutes for an answer: where most of them are gone already there is none.
+// So those that are left then are killed; what they have written is kept.
 func (b *kafkaServer) stop(ctx context.Context) error {
 	errs := make([]error, len(b.nodes))
-	var wg sync.WaitGroup
+	gone := make(chan struct{}, len(b.nodes))
+	var stopping sync.WaitGroup
 	for n := range b.nodes {
-		wg.Go(func() { errs[n] = b.node(n).stop(ctx) })
+		stopping.Go(func() {
+			errs[n] = b.node(n).stop(ctx)
+			gone <- struct{}{}
+		})
 	}
-	wg.Wait()
+	for range len(b.nodes) - len(b.nodes)/2 { // then there is no majority
+		<-gone
+	}
+	late := time.AfterFunc(stragglers, func() { _ = b.end() })
+	stopping.Wait()
+	late.Stop()
 	return errors.Join(errs...)
 }
 

@@ -187,7 +187,8 @@ func models(r *report.Report) (string, error) {
 			alone = false
 			var other []string
 			for _, d := range l.Differences {
-				if d.Kind != report.WordsAndBroker && d.Left.Who == t.Name && d.Right.Who == p.Other.Name {
+				if d.Kind != report.WordsAndBroker && d.Left.Who == t.Name &&
+					slices.ContainsFunc(d.Right, func(s report.Side) bool { return s.Who == p.Other.Name }) {
 					other = append(other, "`"+d.Claim+"`")
 				}
 			}
@@ -210,7 +211,7 @@ func models(r *report.Report) (string, error) {
 func versions(t *report.Target) string {
 	var out []string
 	for name, v := range t.Versions {
-		if name != "java" {
+		if name != "java" && name != "nodes" {
 			out = append(out, name+" "+v)
 		}
 	}

@@ -34,7 +34,7 @@ func newDiff() *cobra.Command {
 		Long: `Compare the guarantees of two targets, claim by claim: which get weaker, which
 stronger, and what an application must know of the new answer.
 
-FROM and TO are each a target's name, as "onceline explain" takes it (then what the
+FROM and TO are each a target's name, as "onceline targets" lists it (then what the
 adapter declares is compared), or a target in a report.json of "onceline verify",
 written FILE#TARGET (then what was observed). Two files without a target compare all
 targets that both have, so that two runs can be held against each other.
@@ -48,7 +48,7 @@ Exit codes: 0; 1 if TO lacks something that --require names; 2 a wrong command l
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], args[1])
 		},
-		ValidArgsFunction: cobra.FixedCompletions(targets.Names(targets.Embedded()), cobra.ShellCompDirectiveDefault),
+		ValidArgsFunction: cobra.FixedCompletions(targetNames(), cobra.ShellCompDirectiveDefault),
 	}
 	cmd.Flags().StringArrayVar(&f.require, "require", nil, "CLAIM=ANSWER that TO must give, or a stronger one")
 	cmd.Flags().StringVar(&f.format, "format", "text", "text, markdown or json")
@@ -145,7 +145,7 @@ func pairs(from, to string) ([][2]conformance.Guarantees, error) {
 
 // guarantees reads what stands on one side of the command line.
 func guarantees(arg string) ([]conformance.Guarantees, error) {
-	for _, t := range targets.Embedded() {
+	for _, t := range targets.Declared() {
 		if t.Name == arg {
 			return []conformance.Guarantees{conformance.Declared(t.Name, t.Boundary)}, nil
 		}
@@ -178,7 +178,7 @@ func guarantees(arg string) ([]conformance.Guarantees, error) {
 
 func targetNames() []string {
 	var names []string
-	for _, t := range targets.Embedded() {
+	for _, t := range targets.Declared() {
 		names = append(names, t.Name)
 	}
 	return names
@@ -221,7 +221,7 @@ func diffText(w io.Writer, swaps []swap) error {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "From %s (%s)\nto   %s (%s): %s\n", s.From, s.FromOf, s.To, s.ToOf, s.count())
+		fmt.Fprintf(&b, "From %s (%s)\nto   %s (%s)\n%s\n", s.From, s.FromOf, s.To, s.ToOf, s.count())
 		for _, c := range s.Changes {
 			fmt.Fprintf(&b, "\n%s %-8s %s: %s → %s\n", symbols[c.Direction], c.Direction, c.Claim, told(c.From), told(c.To))
 			fmt.Fprintf(&b, "    %s\n", c.Question)

@@ -24,9 +24,12 @@ application should do about it. "onceline verify" measures the same.`,
 		Example: `  onceline explain nats
   onceline explain kafka-share --json`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(targets.Names(targets.Embedded()), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions(targets.Names(targets.Declared()), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ts, err := targets.Select(targets.Embedded(), args)
+			if err != nil { // by its name, one on a real server
+				ts, err = targets.Select(targets.Declared(), args)
+			}
 			if err != nil {
 				return err
 			}

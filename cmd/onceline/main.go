@@ -28,7 +28,11 @@ func main() {
 	// write says so, and what isn't settled is given back.
 	signal.Ignore(syscall.SIGPIPE)
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		ends = append(ends, syscall.SIGHUP) // the terminal was closed
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	go func() {
 		<-ctx.Done()
@@ -92,6 +96,6 @@ Hop 1 is producer to broker, hop 2 broker to consumer, hop 3 consumer to effect.
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newVerify(), newUp(), newPub(), newSub(), newExplain(), newDiff(), newDiscover(), newClaims(), newVersion(), newURLs(), newReference())
+	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newSize(), newExplain(), newDiff(), newDiscover(), newClaims(), newVersion(), newURLs(), newReference())
 	return root
 }

@@ -39,8 +39,14 @@ func newReference() *cobra.Command {
 // that they are there as they would be written.
 func writeReference(dir string, check bool) error {
 	pages := map[string]string{"claims.md": claimsPage()}
-	for _, t := range targets.Embedded() {
+	// A real server's target has a section where its configuration is declared apart.
+	seen := map[string]bool{}
+	for _, t := range targets.Declared() {
 		name := filepath.Join("boundaries", t.Broker+".md")
+		if seen[t.Boundary.Of] {
+			continue
+		}
+		seen[t.Boundary.Of] = true
 		if pages[name] == "" {
 			pages[name] = boundaryHead(t.Broker)
 		}

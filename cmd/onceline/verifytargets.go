@@ -52,8 +52,9 @@ func (f *verifyFlags) targets(p targets.Progress) ([]conformance.Target, error) 
 // byURL is the target of a URL. One that leads to where it may cost money needs
 // consent.
 func byURL(url string, consent bool, p targets.Progress) (conformance.Target, error) {
-	if !targets.Public(url) {
-		return targets.ByURL(url)
+	t, err := targets.ByURL(url)
+	if err != nil || !targets.Public(url) {
+		return t, err
 	}
 	if !consent {
 		return conformance.Target{}, fmt.Errorf("%s\nAgree to it with --yes-this-costs-money", targets.Bill(url))

@@ -174,7 +174,8 @@ func (s Summary) headline() string {
 	}
 	add(s.Weaker, "answer weaker than declared", "answers weaker than declared")
 	add(s.Stronger, "answer stronger than declared", "answers stronger than declared")
-	add(s.Soaks-s.SoaksKept, "soak didn't keep what is declared, or couldn't tell", "soaks didn't keep what is declared, or couldn't tell")
+	add(s.SoaksBroken, "soak found less than is declared", "soaks found less than is declared")
+	add(s.Soaks-s.SoaksKept-s.SoaksBroken, "soak couldn't tell", "soaks couldn't tell")
 	add(s.Mutants-s.Killed, "mutant survived", "mutants survived")
 	add(s.Error, "probe failed to run", "probes failed to run")
 	add(s.Unreached, "target not reached", "targets not reached")
@@ -209,6 +210,9 @@ func (s Summary) counts() string {
 	}
 	if s.Absent > 0 {
 		out = append(out, fmt.Sprintf("%d not here", s.Absent))
+	}
+	if s.SoaksAbsent > 0 {
+		out = append(out, plural(s.SoaksAbsent, "soak")+" not here")
 	}
 	if s.Soaks > 0 {
 		out = append(out, fmt.Sprintf("%d of %s kept", s.SoaksKept, plural(s.Soaks, "soak")))

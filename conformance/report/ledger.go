@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -33,6 +34,9 @@ type DifferenceKind string
 const (
 	// EmulatorAndBroker is between an embedded target and the vendor's server.
 	EmulatorAndBroker DifferenceKind = "emulator and real broker"
+	// TwoConfigurations is between the vendor's server as it is embedded and as it is
+	// configured otherwise.
+	TwoConfigurations DifferenceKind = "two configurations of one broker"
 	// EmulatorAndOpinion is between an embedded target and somebody else's
 	// emulator of the same service.
 	EmulatorAndOpinion DifferenceKind = "our emulator and another"
@@ -46,8 +50,8 @@ type Difference struct {
 	Kind     DifferenceKind
 	Claim    string
 	Question string
-	Left     Side // the emulator, or the documentation
-	Right    Side // the real broker, or another's emulator
+	Left     Side   // the emulator, or the documentation
+	Right    []Side // the real brokers that answered the same, or another's emulators
 	// Holds says whose answer holds, and for which release.
 	Holds string
 	// Why is the reason: of the listed deviation, or what is declared beside the
@@ -82,6 +86,20 @@ func NewLedger(r *Report) Ledger {
 	return l
 }
 
+// add adds a difference, to one that is the same but for the target on its right
+// where there is such a one.
+func (l *Ledger) add(d Difference) {
+	for i := range l.Differences {
+		o := &l.Differences[i]
+		if o.Kind == d.Kind && o.Claim == d.Claim && o.Left.Who == d.Left.Who && o.Left.Answer == d.Left.Answer &&
+			o.Right[0].Answer == d.Right[0].Answer && o.Holds == d.Holds && o.Why == d.Why {
+			o.Right = append(o.Right, d.Right...)
+			return
+		}
+	}
+	l.Differences = append(l.Differences, d)
+}
+
 // compare adds a pair and its differences.
 func (l *Ledger) compare(embedded, other *Target) {
 	p := Pair{Embedded: embedded, Other: other}
@@ -101,7 +119,7 @@ func (l *Ledger) compare(embedded, other *Target) {
 			p.Equal++
 		default:
 			p.Compared++
-			l.Differences = append(l.Differences, differ(embedded, other, ours, theirs))
+			l.add(differ(embedded, other, ours, theirs))
 		}
 	}
 	l.Pairs = append(l.Pairs, p)
@@ -110,15 +128,18 @@ func (l *Ledger) compare(embedded, other *Target) {
 func differ(embedded, other *Target, ours, theirs *Finding) Difference {
 	d := Difference{
 		Kind: EmulatorAndOpinion, Claim: ours.Claim, Question: ours.Question,
-		Left: embedded.side(ours), Right: other.side(theirs),
+		Left: embedded.side(ours), Right: []Side{other.side(theirs)},
 	}
 	switch {
+	case other.Real && embedded.Real:
+		d.Kind, d.Why = TwoConfigurations, theirs.Note
+		d.Holds = fmt.Sprintf("both: %s; %s", embedded.Of, other.Of)
 	case other.Real && ours.Declared != theirs.Declared:
 		d.Kind, d.Why = EmulatorAndBroker, theirs.Note
 		d.Holds = fmt.Sprintf("both: measured of %s; declared of %s", other.Of, embedded.Of)
 	case other.Real:
 		d.Kind, d.Why = EmulatorAndBroker, embedded.excuse(ours)
-		d.Holds = "the broker's, for " + d.Right.Versions
+		d.Holds = "the broker's, for " + other.releases()
 	case ours.Observed == ours.Declared:
 		d.Why = other.excuse(theirs)
 		d.Holds = "ours, as declared of the service"
@@ -142,16 +163,24 @@ func (l *Ledger) words(t *Target) {
 		if f.Documented == "" || f.Observed == "" || f.Documented == f.Observed {
 			continue
 		}
-		l.Differences = append(l.Differences, Difference{
+		l.add(Difference{
 			Kind: WordsAndBroker, Claim: f.Claim, Question: f.Question,
 			Left:  Side{Who: "documentation", Answer: f.Documented},
-			Right: t.side(f), Holds: "the measurement, for " + t.versionList(), Why: f.Note,
+			Right: []Side{t.side(f)}, Holds: "the measurement, for " + t.releases(), Why: f.Note,
 		})
 	}
 }
 
 func (t *Target) side(f *Finding) Side {
-	return Side{Who: t.Name, Versions: t.versionList(), Answer: f.Observed, Finding: f}
+	return Side{Who: t.Name, Versions: t.releases(), Answer: f.Observed, Finding: f}
+}
+
+// releases are the versions of what answered, not of what it ran on.
+func (t *Target) releases() string {
+	here := Target{Versions: maps.Clone(t.Versions)}
+	delete(here.Versions, "java")
+	delete(here.Versions, "nodes")
+	return here.versionList()
 }
 
 // excuse is the reason of the listed deviation that f is.

@@ -65,10 +65,30 @@ func TestLedger(t *testing.T) {
 	}
 	for i, w := range want {
 		d := l.Differences[i]
-		if d.Kind != w.kind || d.Claim != w.claim || d.Left.Answer != w.left || d.Right.Answer != w.right || d.Holds != w.holds || d.Why != w.why {
+		if d.Kind != w.kind || d.Claim != w.claim || d.Left.Answer != w.left || len(d.Right) != 1 || d.Right[0].Answer != w.right || d.Holds != w.holds || d.Why != w.why {
 			t.Errorf("difference %d: %+v, want %+v", i, d, w)
 		}
 	}
+}
+
+// Targets that differ in the same way share a row; the vendor's server beside itself
+// is no emulator.
+func TestLedgerGroups(t *testing.T) {
+	r := parted()
+	twin := r.Targets[1]
+	twin.Name = "server-3"
+	r.Targets = append(r.Targets, twin)
+	r.Targets[0].Real = true
+	l := report.NewLedger(r)
+	for _, d := range l.Differences {
+		if d.Claim == "b.release" && d.Left.Who == "model" {
+			if d.Kind != report.TwoConfigurations || len(d.Right) != 2 || d.Right[1].Who != "server-3" || d.Holds != "both: b 4; b 3" {
+				t.Errorf("%+v", d)
+			}
+			return
+		}
+	}
+	t.Errorf("no difference of b.release: %+v", l.Differences)
 }
 
 // What a run saw may read otherwise the next time; an answer may not.

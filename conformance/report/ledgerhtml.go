@@ -13,7 +13,13 @@ type ledgerSection struct {
 
 type ledgerRow struct {
 	Difference
-	LeftAnchor, RightAnchor string
+	LeftAnchor string
+	Others     []ledgerSide
+}
+
+type ledgerSide struct {
+	Side
+	Anchor string
 }
 
 // ledger returns nil if nothing was compared.
@@ -31,7 +37,11 @@ func (v *view) ledger() *ledgerView {
 		section := ledgerSection{Title: s.title, Lead: s.lead, Left: s.left, Right: s.right}
 		for _, d := range l.Differences {
 			if d.Kind == s.kind {
-				section.Rows = append(section.Rows, ledgerRow{d, anchors[d.Left.Finding], anchors[d.Right.Finding]})
+				row := ledgerRow{Difference: d, LeftAnchor: anchors[d.Left.Finding]}
+				for _, side := range d.Right {
+					row.Others = append(row.Others, ledgerSide{side, anchors[side.Finding]})
+				}
+				section.Rows = append(section.Rows, row)
 			}
 		}
 		out.Sections = append(out.Sections, section)
@@ -43,4 +53,4 @@ func (v *view) ledger() *ledgerView {
 func (p Pair) Place() string { return p.Other.place() }
 
 // Versions are those of the other of a pair.
-func (p Pair) Versions() string { return p.Other.versionList() }
+func (p Pair) Versions() string { return p.Other.releases() }

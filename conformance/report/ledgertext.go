@@ -18,6 +18,9 @@ var ledgerSections = []struct {
 	{EmulatorAndBroker, "Emulator and real broker",
 		"Where the emulator in this program answers otherwise than the vendor's own server. The real broker is right, for the release that was asked.",
 		"emulator", "real broker"},
+	{TwoConfigurations, "One broker, two configurations",
+		"Where the vendor's server answers otherwise in another configuration than in the embedded one. Each is declared as it is.",
+		"embedded", "configured otherwise"},
 	{EmulatorAndOpinion, "Our emulator and another's",
 		"Where somebody else's emulator of the same service answers otherwise than ours. Neither is the service: what the vendor documents decides, or what was recorded from it.",
 		"ours", "the other"},
@@ -46,10 +49,10 @@ func (m *markdown) ledger(r *Report, level string) {
 	m.line("%s Compared\n", level)
 	var rows [][]string
 	for _, p := range l.Pairs {
-		rows = append(rows, []string{mdCode(p.Embedded.Name), mdCode(p.Other.Name), mdText(p.Other.versionList()), mdText(p.Other.place()),
+		rows = append(rows, []string{mdCode(p.Embedded.Name), mdCode(p.Other.Name), mdText(p.Other.releases()), mdText(p.Other.place()),
 			fmt.Sprintf("%d of %d", p.Equal, p.Compared), fmt.Sprint(p.Only)})
 	}
-	m.table([]string{"emulator", "compared with", "versions", "runs as", "same answer", "answered by one alone"}, rows)
+	m.table([]string{"embedded", "compared with", "versions", "runs as", "same answer", "answered by one alone"}, rows)
 	for _, s := range ledgerSections {
 		ds := slices.DeleteFunc(slices.Clone(l.Differences), func(d Difference) bool { return d.Kind != s.kind })
 		m.line("%s %s\n", level, s.title)
@@ -64,28 +67,46 @@ func (m *markdown) ledger(r *Report, level string) {
 }
 
 func (m *markdown) difference(d Difference, left, right string) {
-	m.line("- %s: %s **%s**, %s **%s**.", mdCode(d.Claim), d.Left.named(left), mdText(d.Left.Answer), d.Right.named(right), mdText(d.Right.Answer))
+	m.line("- %s: %s **%s**, %s **%s**.", mdCode(d.Claim), named(left, d.Left), mdText(d.Left.Answer), named(right, d.Right...), mdText(d.Right[0].Answer))
 	m.line("  - holds: %s.", mdText(strings.TrimSuffix(d.Holds, ".")))
 	if d.Why != "" {
 		m.line("  - why: %s", mdText(d.Why))
 	}
-	for _, s := range []Side{d.Left, d.Right} {
+	for _, s := range append([]Side{d.Left}, d.Right...) {
 		if s.Finding != nil && s.Finding.Reason != "" {
-			m.line("  - seen on %s: %s", mdText(s.Who), mdText(strings.TrimSuffix(s.Finding.Reason, " ("+d.Why+")")))
+			m.line("  - seen on %s: %s", mdText(s.Who), mdText(short(strings.TrimSuffix(s.Finding.Reason, " ("+d.Why+")"))))
 		}
 	}
 	m.line("")
 }
 
-// named is who answered, with its versions.
-func (s Side) named(role string) string {
-	if s.Finding == nil {
-		return mdText(role)
+// longest is how much of what was seen the ledger repeats: an error of an SDK can be
+// long, and the report has all of it.
+const longest = 160
+
+func short(s string) string {
+	if r := []rune(s); len(r) > longest {
+		return string(r[:longest]) + "…"
 	}
-	if s.Versions == "" {
-		return mdText(role) + " " + mdCode(s.Who)
+	return s
+}
+
+// named is who answered, with the versions of the first: all have the same.
+func named(role string, sides ...Side) string {
+	s := mdText(role)
+	for i, side := range sides {
+		switch {
+		case side.Finding == nil:
+			return s
+		case i > 0:
+			s += ","
+		}
+		s += " " + mdCode(side.Who)
 	}
-	return fmt.Sprintf("%s %s (%s)", mdText(role), mdCode(s.Who), mdText(s.Versions))
+	if sides[0].Versions != "" {
+		s += " (" + mdText(sides[0].Versions) + ")"
+	}
+	return s
 }
 
 // SameLedger reports the first line in which two ledgers differ, not counting what

@@ -110,22 +110,22 @@ func soakColumns() []soakColumn {
 		return func(s *Soak) string { return fmt.Sprint(f(s)) }
 	}
 	return []soakColumn{
+		{"lost", n(func(s *Soak) int { return s.Lost })},
+		{"redelivered after confirmed", n(func(s *Soak) int { return s.RedeliveredAfterConfirmed })},
+		{"longest gap", func(s *Soak) string { return fmt.Sprintf("%.1f s", s.GapSeconds) }},
+		{"stranded", n(func(s *Soak) int { return s.Stranded })},
+		{"copies", n(func(s *Soak) int { return s.Copies })},
 		{"published", n(func(s *Soak) int { return s.Published })},
 		{"stored", n(func(s *Soak) int { return s.Stored })},
 		{"duplicate", n(func(s *Soak) int { return s.Duplicates })},
 		{"no receipt", n(func(s *Soak) int { return s.Unresolved })},
-		{"refused", n(func(s *Soak) int { return s.Refused })},
-		{"unknown", n(func(s *Soak) int { return s.Unknown })},
+		{"refused receipts", n(func(s *Soak) int { return s.Refused })},
+		{"unknown receipts", n(func(s *Soak) int { return s.Unknown })},
 		{"retried", n(func(s *Soak) int { return s.Retried })},
-		{"lost", n(func(s *Soak) int { return s.Lost })},
-		{"stranded", n(func(s *Soak) int { return s.Stranded })},
 		{"received", n(func(s *Soak) int { return s.Received })},
-		{"copies", n(func(s *Soak) int { return s.Copies })},
 		{"redelivered", n(func(s *Soak) int { return s.Redelivered })},
 		{"confirmed", n(func(s *Soak) int { return s.Confirmed })},
 		{"sent", n(func(s *Soak) int { return s.Sent })},
-		{"redelivered after confirmed", n(func(s *Soak) int { return s.RedeliveredAfterConfirmed })},
-		{"longest gap", func(s *Soak) string { return fmt.Sprintf("%.1f s", s.GapSeconds) }},
 		{"took", func(s *Soak) string { return fmt.Sprintf("%.1f s", s.Seconds) }},
 		{"msgs/s", func(s *Soak) string { return fmt.Sprintf("%.0f", s.Rate) }},
 	}
@@ -134,7 +134,16 @@ func soakColumns() []soakColumn {
 // soakLead says what the table of soaks shows.
 const soakLead = "Publishes with receipts and consumers with settles, while a node is killed, cut off or restarted. " +
 	"No message with a good receipt may be lost, and none whose settle was confirmed may come again, unless the adapter's boundary declares it. " +
-	"The load is paced to last as long as the disturbance."
+	"The load is paced to last as long as the disturbance. Receipts are counted one by one, a message that is retried has several; " +
+	"all else counts messages. An ack whose answer was lost with its connection is neither confirmed nor sent."
+
+// words is the verdict as it is shown to people.
+func (s *Soak) words() string {
+	if s.Verdict == NotApplicable {
+		return "not here"
+	}
+	return s.Verdict.Words()
+}
 
 // asked reports whether the soak has numbers to show.
 func (s *Soak) asked() bool { return s.Published > 0 }
@@ -154,7 +163,7 @@ func (m *markdown) soaks(ss []Soak) {
 	var rows, reasons [][]string
 	for i := range ss {
 		s := &ss[i]
-		row := []string{mdCode(s.Target), mdText(s.Disturbance), s.Verdict.Symbol() + " " + mdText(s.Verdict.Words())}
+		row := []string{mdCode(s.Target), mdText(s.Disturbance), s.Verdict.Symbol() + " " + mdText(s.words())}
 		for _, c := range columns {
 			value := ""
 			if s.asked() {
@@ -173,7 +182,7 @@ func (m *markdown) soaks(ss []Soak) {
 func (m *matrix) soaks() {
 	for i := range m.report.Soaks {
 		s := &m.report.Soaks[i]
-		m.entry(verdictStyle[s.Verdict], s.Verdict.Symbol()+" "+oneLine(s.Verdict.Words()), oneLine(s.Target)+" soaked", oneLine(s.Disturbance))
+		m.entry(verdictStyle[s.Verdict], s.Verdict.Symbol()+" "+oneLine(s.words()), oneLine(s.Target)+" soaked", oneLine(s.Disturbance))
 		if s.asked() {
 			m.indent(s.line())
 		}
@@ -192,6 +201,7 @@ type soakedView struct {
 
 type soakRow struct {
 	*Soak
+	Words  string
 	Values []string
 }
 
@@ -206,7 +216,7 @@ func newSoakedView(ss []Soak) *soakedView {
 		v.Columns = append(v.Columns, c.Title)
 	}
 	for i := range ss {
-		row := soakRow{&ss[i], make([]string, len(columns))}
+		row := soakRow{&ss[i], ss[i].words(), make([]string, len(columns))}
 		for n, c := range columns {
 			if ss[i].asked() {
 				row.Values[n] = c.Value(&ss[i])
@@ -232,7 +242,7 @@ func soakSuite(ss []Soak, stamp string) junitSuite {
 		case Broken:
 			c.Error = &junitTrouble{Message: s.Reason, Type: string(s.Verdict), Text: text}
 		case Uncounted:
-			c.Skipped = &junitTrouble{Message: s.Verdict.Words() + ": " + s.Reason}
+			c.Skipped = &junitTrouble{Message: s.words() + ": " + s.Reason}
 		case Passed:
 			c.Out = text
 		}
@@ -248,9 +258,13 @@ func (s *Summary) addSoaks(ss []Soak) Verdict {
 	var worst []Verdict
 	for i := range ss {
 		if ss[i].Verdict == NotApplicable {
+			s.SoaksAbsent++
 			continue
 		}
 		s.Soaks++
+		if ss[i].Verdict.Class() == Differs {
+			s.SoaksBroken++
+		}
 		if ss[i].Verdict.Passes() {
 			s.SoaksKept++
 		}

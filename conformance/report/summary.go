@@ -38,11 +38,15 @@ type Summary struct {
 	// Absent counts targets that this machine lacks something for.
 	Absent int `json:"absent"`
 	// Soaks counts the runs on clusters that had a verdict at all, SoaksKept those
-	// that found what was declared.
+	// that found what was declared; the others couldn't tell or are below.
 	Soaks     int `json:"soaks"`
 	SoaksKept int `json:"soaks_kept"`
-	Mutants   int `json:"mutants"`
-	Killed    int `json:"killed"`
+	// SoaksBroken counts those that found something else, SoaksAbsent those that
+	// this machine lacks something for.
+	SoaksBroken int `json:"soaks_broken"`
+	SoaksAbsent int `json:"soaks_absent"`
+	Mutants     int `json:"mutants"`
+	Killed      int `json:"killed"`
 	// Interrupted is true when the run was cancelled before its end. It is set
 	// by whoever runs the suite and kept by [Report.Summarise].
 	Interrupted bool `json:"interrupted"`

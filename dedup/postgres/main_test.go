@@ -16,5 +16,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv(relayURL) != "" {
+		if err := relay(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }

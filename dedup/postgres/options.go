@@ -102,6 +102,7 @@ type texts struct {
 	load, place, move                                    string
 	timed                                                string // the partitioned table
 	partitions, partitionOf, attach, drop, expire, clock string
+	outbox                                               outboxTexts
 }
 
 // What claims: an insert of the markers whose lock was had. At another isolation
@@ -148,5 +149,6 @@ func newTexts(o Options, asText bool) texts {
 		drop:        "DROP TABLE " + schema + ".%s",
 		expire:      in("DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {table} WHERE seen < to_timestamp($1) LIMIT $2))", plain),
 		clock:       "SELECT extract(epoch FROM now())::bigint",
+		outbox:      newOutboxTexts(o),
 	}
 }

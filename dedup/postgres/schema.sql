@@ -21,3 +21,23 @@ CREATE TABLE IF NOT EXISTS {schema}.onceline_position (
 	last bigint NOT NULL CHECK (last >= 0),
 	CONSTRAINT onceline_position_pkey PRIMARY KEY (consumer, topic, epoch, partition)
 ) WITH (fillfactor = 50);
+
+-- External calls, one row each: see dedup.Call. Times are microseconds since 1970.
+CREATE TABLE IF NOT EXISTS {schema}.onceline_call (
+	key uuid NOT NULL,
+	consumer text NOT NULL,
+	id bytea NOT NULL,
+	state smallint NOT NULL, -- 1 started, 2 done, 3 unresolved, 4 free
+	version bigint NOT NULL,
+	token bytea NOT NULL,
+	attempts bigint NOT NULL,
+	first bigint NOT NULL,
+	changed bigint NOT NULL,
+	due bigint NOT NULL,
+	request bytea,
+	result bytea,
+	note text NOT NULL,
+	CONSTRAINT onceline_call_pkey PRIMARY KEY (key)
+) WITH (fillfactor = 70);
+CREATE INDEX IF NOT EXISTS onceline_call_open ON {schema}.onceline_call (consumer, key) WHERE state IN (1, 3);
+CREATE INDEX IF NOT EXISTS onceline_call_ended ON {schema}.onceline_call (consumer, changed) WHERE state IN (2, 4);

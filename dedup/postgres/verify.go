@@ -18,6 +18,7 @@ var tables = []table{
 	{"onceline_marker", "r", "key", "SELECT,INSERT,DELETE"},
 	{"onceline_marker_timed", "p", "key", "SELECT,INSERT,DELETE"},
 	{"onceline_position", "r", "consumer,topic,epoch,partition", "SELECT,INSERT,UPDATE"},
+	{"onceline_call", "r", "key", "SELECT,INSERT,UPDATE,DELETE"},
 }
 
 // found is what the catalog says of a table.

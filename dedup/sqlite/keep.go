@@ -83,7 +83,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	if readOnly != 0 {
 		bad("query_only is set: nothing can be written")
 	}
-	for table, key := range map[string]string{"onceline_marker": "key", "onceline_marker_timed": "key", "onceline_position": "consumer,topic,epoch,partition"} {
+	for table, key := range map[string]string{"onceline_marker": "key", "onceline_marker_timed": "key", "onceline_position": "consumer,topic,epoch,partition", "onceline_call": "key"} {
 		got, err := primaryKey(ctx, conn, table)
 		if err != nil {
 			return fmt.Errorf("dedup/sqlite: verify: %w", err)

@@ -26,3 +26,22 @@ CREATE TABLE IF NOT EXISTS onceline_position (
 	last INTEGER NOT NULL,
 	PRIMARY KEY (consumer, topic, epoch, partition)
 ) WITHOUT ROWID, STRICT;
+
+-- External calls, one row each: see dedup.Call. Times are microseconds since 1970.
+CREATE TABLE IF NOT EXISTS onceline_call (
+	key BLOB PRIMARY KEY CHECK (length(key) = 16),
+	consumer TEXT NOT NULL,
+	id BLOB NOT NULL,
+	state INTEGER NOT NULL, -- 1 started, 2 done, 3 unresolved, 4 free
+	version INTEGER NOT NULL,
+	token BLOB NOT NULL,
+	attempts INTEGER NOT NULL,
+	first INTEGER NOT NULL,
+	changed INTEGER NOT NULL,
+	due INTEGER NOT NULL,
+	request BLOB,
+	result BLOB,
+	note TEXT NOT NULL
+) WITHOUT ROWID, STRICT;
+CREATE INDEX IF NOT EXISTS onceline_call_open ON onceline_call (consumer, key) WHERE state IN (1, 3);
+CREATE INDEX IF NOT EXISTS onceline_call_ended ON onceline_call (consumer, changed) WHERE state IN (2, 4);

@@ -3,7 +3,7 @@ package targets
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/onceline/onceline/conformance"
@@ -46,10 +46,21 @@ func Local(p Progress) []conformance.Target {
 // target is absent.
 func absent(err error) error {
 	if errors.Is(err, localstack.ErrNotInstalled) {
-		return fmt.Errorf("%w: %w", conformance.ErrAbsent, err)
+		return missing{err}
 	}
 	return err
 }
+
+// missing is an error that says what to install and nothing else.
+type missing struct{ error }
+
+func (m missing) Error() string {
+	return strings.TrimPrefix(m.error.Error(), localstack.ErrNotInstalled.Error()+": ")
+}
+
+func (m missing) Is(target error) bool { return target == conformance.ErrAbsent }
+
+func (m missing) Unwrap() error { return m.error }
 
 // local is a start of a server that a target's probes share.
 func local[E localstack.Emulator](start func(context.Context) (E, error), instance func(E) *conformance.Instance) func(context.Context) (*conformance.Instance, error) {

@@ -18,7 +18,7 @@ import (
 // cores is busy with something else.
 const (
 	kafkaServerSession = 3 * time.Second
-	kafkaServerLease   = 2 * time.Second
+	kafkaServerLease   = 5 * time.Second
 )
 
 // localKafka returns the targets on real servers of this broker.

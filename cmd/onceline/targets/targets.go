@@ -37,7 +37,7 @@ func Select(ts []conformance.Target, globs []string) ([]conformance.Target, erro
 		for i := range ts {
 			name, err := path.Match(glob, ts[i].Name)
 			if err != nil {
-				return nil, fmt.Errorf("%q: %w", glob, err)
+				return nil, fmt.Errorf("%q: %w: not a glob", glob, broker.ErrInvalid)
 			}
 			product, _ := path.Match(glob, ts[i].Broker)
 			chosen[i] = chosen[i] || name || product
@@ -68,6 +68,10 @@ func Names(ts []conformance.Target) []string {
 	}
 	return names
 }
+
+// Declared returns the targets whose boundaries can be looked up: the embedded ones,
+// and those on real servers.
+func Declared() []conformance.Target { return append(Embedded(), Local(nil)...) }
 
 // Boundaries returns the declared boundary of each embedded target by its name.
 func Boundaries() map[string]boundary.Boundary {

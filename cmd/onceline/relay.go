@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/dedup"
+)
+
+// relayFlags are the flags of relay.
+type relayFlags struct {
+	from, schema, to, topic     string
+	migrate, once, pass         bool
+	workers, batch              int
+	poll, window, every, within time.Duration
+}
+
+func newRelay() *cobra.Command {
+	var f relayFlags
+	cmd := &cobra.Command{
+		Use:   "relay --from DATABASE --to URL --topic TOPIC",
+		Short: "Send the messages of an outbox to a broker",
+		Long: `Send the messages that applications have written to the outbox of a topic, in the
+transactions of their data, and remove those that the broker has.
+
+--from is postgres://… or the path of a SQLite database (also sqlite://PATH). Several relays
+may run at once, on several machines: each takes lanes that no other has, so the order of
+each key is kept. What a relay that was killed may have sent is sent again, with the same
+ID. When the broker may have forgotten the ID meanwhile it is held instead; a message that
+the broker refuses for good is parked. The later ones of its key wait, unless --pass;
+"onceline relay held" lists both kinds, releases and drops them.
+
+It runs until interrupted, then ends what is under way, within --stop-within. Broker and
+database may come and go while it runs; both must be there at the start.
+
+A line of numbers is printed every --every: what was sent and how (a duplicate was there
+already), attempts without answer and refused ones, and the backlog.
+
+Exit codes: 0 interrupted, or with --once all was sent; 1 with --once something is left; 2 a wrong
+command line, or a database that isn't fit for it; 3 database or broker can't be reached.`,
+		Example: `  onceline relay --from postgres://relay@db/shop --to nats://127.0.0.1:4222 --topic orders
+  onceline relay --from shop.db --to kafka://127.0.0.1:9092 --topic orders --once`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	outboxFlags(cmd, &f.from, &f.schema, &f.topic)
+	flags.StringVar(&f.to, "to", os.Getenv(urlEnv), "the broker, as 'onceline help urls' says (default $"+urlEnv+")")
+	flags.Lookup("to").DefValue = "" // it may hold a password
+	flags.BoolVar(&f.migrate, "migrate", false, "make the tables that are missing")
+	flags.BoolVar(&f.once, "once", false, "end when nothing is left that can be sent")
+	flags.BoolVar(&f.pass, "pass", false, "send the later messages of a key although one of it is held or parked")
+	flags.IntVar(&f.workers, "workers", 2, "turns under way at a time")
+	flags.IntVar(&f.batch, "batch", 100, "messages in a turn, at most")
+	flags.DurationVar(&f.poll, "poll", time.Second, "look for messages this often when nothing tells of them")
+	flags.DurationVar(&f.window, "window", 0, "how long the broker remembers an ID (default what it says)")
+	flags.DurationVar(&f.every, "every", 10*time.Second, "print numbers this often; 0 only at the end")
+	flags.DurationVar(&f.within, "stop-within", 15*time.Second, "bound of the end")
+	cmd.AddCommand(newRelayHeld())
+	return cmd
+}
+
+// outboxFlags are the flags that say which outbox is meant.
+func outboxFlags(cmd *cobra.Command, from, schema, topic *string) {
+	flags := cmd.Flags()
+	flags.StringVar(from, "from", os.Getenv(outboxEnv), "the database: postgres://… or a SQLite file (default $"+outboxEnv+")")
+	flags.Lookup("from").DefValue = ""
+	flags.StringVar(schema, "schema", "", "the schema of the tables, in PostgreSQL (default public)")
+	flags.StringVar(topic, "topic", "", "the topic, as outbox and broker name it")
+}
+
+func (f *relayFlags) check() error {
+	switch {
+	case f.topic == "":
+		return errors.New("relay: --topic is missing")
+	case f.to == "":
+		return fmt.Errorf("relay: no broker: give --to, or set %s", urlEnv)
+	case f.workers < 1 || f.workers > dedup.OutboxLanes || f.batch < 1:
+		return fmt.Errorf("relay: --workers is from 1 to %d, --batch at least 1", dedup.OutboxLanes)
+	case f.poll <= 0 || f.within <= 0 || f.window < 0 || f.every < 0:
+		return errors.New("relay: --poll and --stop-within must be above zero, --window and --every not under it")
+	}
+	return nil
+}
+
+func (f *relayFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	box, err := openOutbox(ctx, f.from, f.schema, f.migrate, f.workers)
+	if err != nil {
+		return err
+	}
+	said := &lineWriter{to: stderr}
+	defer func() {
+		if err := box.close(); err != nil {
+			said.printf("onceline: close: %v", err)
+		}
+	}()
+	if err := box.VerifyOutbox(ctx); err != nil {
+		return failure(err)
+	}
+	conn, err := connect(ctx, f.to)
+	if err != nil {
+		return err
+	}
+	defer closing(conn, stderr)
+	to, err := conn.OpenPublisher(ctx, f.topic)
+	if err != nil {
+		return failure(err)
+	}
+	o := dedup.RelayOptions{Workers: f.workers, Batch: f.batch, Poll: f.poll, Window: f.window, Pass: f.pass, StopTimeout: f.within,
+		ErrorHook: func(err error) { said.printf("onceline: %v", err) }}
+	if box.listen != nil && !f.once {
+		o.Listen = box.listen(f.topic)
+	}
+	r := dedup.NewRelay(box, f.topic, to, o)
+	numbers := &lineWriter{to: stdout}
+	tell := func(ctx context.Context) (dedup.OutboxBacklog, error) {
+		b, err := box.OutboxBacklog(ctx, f.topic)
+		if err != nil {
+			numbers.printf("%s; backlog unknown: %v", relayed(r.Stats()), err)
+			return b, err
+		}
+		numbers.printf("%s; backlog: %v", relayed(r.Stats()), b)
+		return b, numbers.failed()
+	}
+	printing, stop := context.WithCancel(ctx)
+	var printer sync.WaitGroup
+	if f.every > 0 {
+		printer.Go(func() {
+			ticker := time.NewTicker(f.every)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ticker.C:
+					_, _ = tell(printing)
+				case <-printing.Done():
+					return
+				}
+			}
+		})
+	}
+	if f.once {
+		_, err = r.Drain(ctx)
+	} else {
+		err = r.Run(ctx)
+	}
+	stop()
+	printer.Wait()
+	end, done := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+	defer done()
+	left, printErr := tell(end)
+	switch {
+	case err != nil && errors.Is(err, dedup.ErrVerify):
+		return err
+	case err != nil:
+		return runError{err}
+	case printErr != nil:
+		return runError{printErr}
+	case f.once && left.Waiting+left.Held+left.Parked > 0:
+		return exitCode(report.ExitDifference)
+	}
+	return nil
+}
+
+// relayed is what a relay did, in words.
+func relayed(s dedup.RelayStats) string {
+	return fmt.Sprintf("sent %d (%d stored, %d duplicate, %d accepted), %d without answer, %d refused, errors %d",
+		s.Sent(), s.Stored, s.Duplicate, s.Accepted, s.Unknown, s.Refused, s.Errors)
+}
+
+// lineWriter writes lines of several goroutines, and keeps the first error.
+type lineWriter struct {
+	to  io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+func (w *lineWriter) printf(format string, a ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := fmt.Fprintf(w.to, format+"\n", a...); w.err == nil {
+		w.err = err
+	}
+}
+
+func (w *lineWriter) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}

@@ -1,0 +1,79 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/redis"
+	"github.com/onceline/onceline/localstack"
+	"github.com/redis/rueidis"
+)
+
+// wanted reports whether the test run must not be without Redis.
+func wanted() bool {
+	return slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "redis")
+}
+
+// start starts a Redis or Valkey for the test alone. It runs real servers only where
+// ONCELINE_LOCAL or ONCELINE_REQUIRE asks for it.
+func start(t testing.TB) *localstack.Database {
+	t.Helper()
+	if os.Getenv("ONCELINE_LOCAL") == "" && !wanted() {
+		t.Skip("needs a Redis or Valkey server: set ONCELINE_LOCAL=1 or ONCELINE_REQUIRE=redis")
+	}
+	db, err := localstack.StartRedis(context.Background())
+	if errors.Is(err, localstack.ErrNotInstalled) && !wanted() {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+func connect(t testing.TB, db *localstack.Database) rueidis.Client {
+	t.Helper()
+	option, err := rueidis.ParseURL(db.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	option.DisableCache, option.ForceSingleClient = true, true
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func open(t testing.TB, client rueidis.Client, o redis.Options) *redis.Store {
+	t.Helper()
+	s, err := redis.New(t.Context(), client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// do runs a command and returns its answer as text.
+func do(t testing.TB, client rueidis.Client, words ...string) string {
+	t.Helper()
+	answer, err := client.Do(t.Context(), client.B().Arbitrary(words[0]).Args(words[1:]...).Build()).ToAny()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		t.Fatalf("%v: %v", words, err)
+	}
+	text, _ := answer.(string)
+	return text
+}
+
+func byID(id string) dedup.Key { return dedup.Key{ID: id} }
