@@ -61,7 +61,9 @@ var rooms = []struct {
 	{"conformance", []string{"broker", "broker/driver", "broker/boundary", "conformance/report"}, false},
 	{"localstack", []string{"localstack"}, true},
 	{"dedup/internal", []string{"broker", "dedup"}, false},
+	{"dedup/mysql", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup/postgres", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
+	{"dedup/httpcall", []string{"broker", "dedup"}, false},
 	{"dedup/redis", []string{"broker", "dedup"}, true},
 	{"dedup/sqlite", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup", []string{"broker"}, false},
@@ -151,7 +153,7 @@ func TestOneAdapterOneSDK(t *testing.T) {
 	}
 }
 
-var factID = regexp.MustCompile(`\b(SQS|PS|SB|RMQ|RMS|NATS|KAF|FLK|RED|PG)-F-\d+\b`)
+var factID = regexp.MustCompile(`\b(SQS|PS|SB|RMQ|RMS|NATS|KAF|FLK|RED|PG|MY)-F-\d+\b`)
 
 // TestFacts: each fact that is cited stands in docs/facts.md.
 func TestFacts(t *testing.T) {

@@ -154,7 +154,11 @@ func (b *Bench) consumer(ctx context.Context, name string, unfenced bool) (consu
 	w := &worker{bench: b, name: name, cmd: exec.Command(exe), events: make(chan workerEvent)}
 	w.cmd.Env = append(os.Environ(), workerEnv+"="+string(spec), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	w.cmd.Stderr = &w.stderr
-	dieWithParent(w.cmd)
+	// In a group of its own, a frozen worker isn't woken when the shell that started
+	// this program ends, as the stopped ones of an orphaned group are; nor does it get
+	// the interrupt of a terminal.
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(w.cmd.SysProcAttr)
 	if w.in, err = w.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}

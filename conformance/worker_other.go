@@ -2,8 +2,8 @@
 
 package conformance
 
-import "os/exec"
+import "syscall"
 
-// dieWithParent does nothing here: a worker ends when its input does, and one that is
-// stopped stays so when this process is killed.
-func dieWithParent(*exec.Cmd) {}
+// dieWithParent has nothing to add here: what is stopped gets SIGHUP when this
+// process ends, for its group is orphaned then.
+func dieWithParent(*syscall.SysProcAttr) {}

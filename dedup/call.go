@@ -182,3 +182,6 @@ func NewCalls(d CallDriver, consumer string, o CallOptions) (*Calls, error) {
 
 // Stats returns the counts of what Once did.
 func (c *Calls) Stats() Stats { return c.stats.snapshot() }
+
+// Options returns how c works, the defaults filled in.
+func (c *Calls) Options() CallOptions { return c.o }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 // provider is who is called. It may take calls with the same key for one.
 type provider struct {
+	mu    sync.Mutex
 	keeps time.Duration // how long it knows a key
 	seen  map[string]time.Time
 	paid  int // calls that took place
@@ -22,6 +24,8 @@ type provider struct {
 }
 
 func (p *provider) call(_ context.Context, key string) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if at, ok := p.seen[key]; !ok || time.Since(at) >= p.keeps {
 		p.paid++
 		p.seen[key] = time.Now()
@@ -202,7 +206,7 @@ func TestCallReconciled(t *testing.T) {
 
 // TestCallCrashed: a process that ends between the beginning and the end leaves a call
 // that another makes again with the same key, or that is to be reconciled; not before
-// its time, in which it may still be at work.
+// its time, in which it may still be at work (Particular/NServiceBus#5648).
 func TestCallCrashed(t *testing.T) {
 	for _, idempotent := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,16 +16,22 @@
 // it keeps one offset in the effect's transaction instead of a marker for each
 // message.
 //
+// [Outbox] is the other direction: messages that are committed with the business data
+// they tell of, and that a [Relay] sends to any [broker.Publisher]. [Versioned] writes
+// states that carry a version, and takes no marker.
+//
 // # What it rests on
 //
 // The message comes again until it is acked, and is acked only after the outcome is
 // [Applied] or [Duplicate]. Marker and effect are in one transaction of a database
 // that keeps what it has committed. The marker is unique and still there when the
-// last copy comes: [Size] and [Horizon] tell how long that is. An effect outside the
-// transaction (a payment, a mail) is not covered. [Calls] records it around the call, with
-// the provider's idempotency key and its answer, and lists what has to be
-// reconciled. [Lease] only reserves the message and keeps
-// the result. Both come as close as the provider allows.
+// last copy comes: [Size] and [Horizon] tell how long that is.
+//
+// An effect outside of the transaction (a payment, a mail) is not covered. [Calls]
+// records it before and after the call, with the provider's idempotency key and its
+// answer, and lists what has to be reconciled; package dedup/httpcall does so for
+// HTTP. [Lease] only reserves the message and keeps the result. Both come as close as
+// the other side allows.
 //
 // # The identity of a message
 //
@@ -36,6 +42,7 @@
 // messages for one. [IDCheck] looks for both.
 //
 // This package imports the standard library and package broker. Stores implement
-// [Driver]: packages dedup/sqlite (embedded, nothing to install) and dedup/postgres.
-// Both also implement [CallDriver]. Package dedup/redis implements [LeaseDriver].
+// [Driver]: packages dedup/sqlite (embedded, nothing to install), dedup/postgres and
+// dedup/mysql; the first two also [OutboxDriver] and [CallDriver]. Package dedup/redis
+// implements [LeaseDriver].
 package dedup

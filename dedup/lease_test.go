@@ -130,7 +130,7 @@ func TestLeaseExtended(t *testing.T) {
 
 // TestLeaseTakeover: the key of a holder that crashed is had when its lease has
 // ended, with a higher fence; the holder, if it is still there, is told and its
-// context has ended before that.
+// context has ended before that (riverqueue/river#62).
 func TestLeaseTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeLeases()

@@ -213,6 +213,9 @@ func (r *Relay) work(ctx, hard context.Context, first int) error {
 		t := r.turn(ctx, hard, first)
 		first = (first + 1 + int(r.o.Rand()*8)) % OutboxLanes
 		wait := r.o.Poll
+		if t.err == nil {
+			storeFailures = 0
+		}
 		switch {
 		case t.closed != nil:
 			return t.closed
@@ -223,7 +226,6 @@ func (r *Relay) work(ctx, hard context.Context, first int) error {
 		case t.broken:
 			wait = r.delay(int(r.failures.Load()))
 		case t.sent+t.stopped > 0:
-			storeFailures = 0
 			r.Wake() // for another worker: there may be more
 			continue
 		case t.soon > 0:

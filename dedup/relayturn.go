@@ -37,9 +37,11 @@ type turn struct {
 // turn takes a turn.
 func (r *Relay) turn(ctx, hard context.Context, first int) *turn {
 	t := &turn{r: r, ctx: ctx, hard: hard}
-	// What Publish needs at most after the last wave has begun.
 	length := r.o.PublishTimeout / 2
-	bound := length + r.o.PublishTimeout
+	if r.o.Window > 0 {
+		length = min(length, r.o.Window/4) // there is time for all that is tried first
+	}
+	bound := length + r.o.PublishTimeout // the last wave's Publish included
 	take := OutboxTurn{Topic: r.topic, First: first, Lanes: max(OutboxLanes/(2*r.o.Workers), 1),
 		Rows: r.o.Batch, Bytes: r.o.Bytes, Bound: bound, Guard: r.o.Window > 0, Pass: r.o.Pass}
 	if r.failures.Load() > 0 {
@@ -57,6 +59,7 @@ func (r *Relay) turn(ctx, hard context.Context, first int) *turn {
 	switch {
 	case t.sent > 0:
 		r.failures.Store(0)
+		t.broken = false
 	case t.broken:
 		r.failures.Add(1)
 	}
@@ -131,7 +134,8 @@ func (t *turn) age(i int) time.Duration { return t.rows[i].Age + time.Since(t.be
 func (t *turn) room(i int) time.Duration { return t.r.o.Window - t.r.o.Margin - t.age(i) }
 
 // late reports whether there is no time for row i any more that would be worth an
-// attempt. A row that is tried for the first time always has some.
+// attempt. One that is tried for the first time always has some: the waves of a turn
+// begin in a quarter of the window, and Margin is no more than half of it.
 func (t *turn) late(i int) bool {
 	return t.r.o.Window > 0 && t.room(i) < min(t.r.o.Window/20, time.Second)
 }

@@ -13,6 +13,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -22,40 +24,100 @@ import (
 )
 
 func main() {
-	path := flag.String("report", "onceline-report/report.json", "the report")
+	var paths []string
+	flag.Func("report", "a report; of several, a later one's targets and soaks replace those of the same name", func(s string) error {
+		paths = append(paths, s)
+		return nil
+	})
 	local := flag.Bool("local", false, "the report is of a run with --local")
 	write := flag.Bool("write", false, "with -local, write the pages instead of checking them")
+	again := flag.Bool("again", false, "print the names of targets that aren't as promised, to be asked once more, and nothing else")
 	flag.Parse()
-	if err := run(*path, *local, *write); err != nil {
+	if len(paths) == 0 {
+		paths = []string{"onceline-report/report.json"}
+	}
+	if err := run(paths, *local, *write, *again); err != nil {
 		fmt.Fprintln(os.Stderr, "check:", err)
 		os.Exit(1)
 	}
 }
 
-func run(path string, local, write bool) error {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return err
+func run(paths []string, local, write, again bool) error {
+	var r *report.Report
+	for _, path := range paths {
+		next, err := read(path)
+		if err != nil {
+			return err
+		}
+		r = merge(r, next)
 	}
-	if err := validate(raw); err != nil {
-		return fmt.Errorf("%s against docs/report.schema.json: %w", path, err)
-	}
-	r, err := report.ReadJSON(bytes.NewReader(raw))
-	if err != nil {
-		return err
+	if again {
+		for _, name := range broken(r) {
+			fmt.Println(name)
+		}
+		return nil
 	}
 	if err := promises(r, local); err != nil {
 		return err
 	}
 	if local {
-		if err := pages(r, path, write); err != nil {
+		if err := pages(r, strings.Join(paths, " -report "), write); err != nil {
 			return err
 		}
 	}
 	s := r.Summary
-	fmt.Printf("check: %d findings on %d targets as promised, %d not verifiable, %d targets not here, %d of %d mutants killed\n",
-		s.Equal+s.Deviation, s.Targets-s.Absent, s.NotVerifiable, s.Absent, s.Killed, s.Mutants)
+	fmt.Printf("check: %d findings on %d targets as promised, %d not verifiable, %d targets not here, %d of %d soaks kept, %d of %d mutants killed\n",
+		s.Equal+s.Deviation, s.Targets-s.Absent, s.NotVerifiable, s.Absent, s.SoaksKept, s.Soaks, s.Killed, s.Mutants)
 	return nil
+}
+
+func read(path string) (*report.Report, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := validate(raw); err != nil {
+		return nil, fmt.Errorf("%s against docs/report.schema.json: %w", path, err)
+	}
+	return report.ReadJSON(bytes.NewReader(raw))
+}
+
+// merge puts what was asked once more in the place of what was asked first.
+func merge(r, next *report.Report) *report.Report {
+	if r == nil {
+		return next
+	}
+	for _, t := range next.Targets {
+		if i := slices.IndexFunc(r.Targets, func(o report.Target) bool { return o.Name == t.Name }); i >= 0 {
+			r.Targets[i] = t
+		}
+	}
+	for _, k := range next.Soaks {
+		if i := slices.IndexFunc(r.Soaks, func(o report.Soak) bool { return o.Target == k.Target && o.Disturbance == k.Disturbance }); i >= 0 {
+			r.Soaks[i] = k
+		}
+	}
+	r.Summarise()
+	return r
+}
+
+// broken are the names of targets of which an answer isn't as declared, or that
+// couldn't be asked, each once.
+func broken(r *report.Report) []string {
+	var names []string
+	for i := range r.Targets {
+		t := &r.Targets[i]
+		if t.Error != "" || slices.ContainsFunc(t.Findings, func(f report.Finding) bool { return f.Verdict.Fails() }) {
+			names = append(names, t.Name)
+		}
+	}
+	for _, k := range r.Soaks {
+		if k.Verdict != report.Equal && k.Verdict != report.NotApplicable {
+			names = append(names, k.Target)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func validate(raw []byte) error {
@@ -121,6 +183,14 @@ func promises(r *report.Report, local bool) error {
 			if !there[name] {
 				errs = append(errs, fmt.Errorf("%s was not asked", name))
 			}
+		}
+	}
+	if local && len(r.Soaks) == 0 {
+		errs = append(errs, errors.New("no cluster was soaked"))
+	}
+	for _, k := range r.Soaks {
+		if k.Verdict != report.Equal {
+			errs = append(errs, fmt.Errorf("%s, %s: %s: %s", k.Target, k.Disturbance, k.Verdict, k.Reason))
 		}
 	}
 	if s := r.Summary; s.Mutants < 5 || s.Killed != s.Mutants || s.Exit != report.ExitEqual {

@@ -136,7 +136,7 @@ func differ(embedded, other *Target, ours, theirs *Finding) Difference {
 		d.Holds = fmt.Sprintf("both: %s; %s", embedded.Of, other.Of)
 	case other.Real && ours.Declared != theirs.Declared:
 		d.Kind, d.Why = EmulatorAndBroker, theirs.Note
-		d.Holds = fmt.Sprintf("both: measured of %s; declared of %s", other.Of, embedded.Of)
+		d.Holds = fmt.Sprintf("both, each for its release: %s; %s", other.Of, embedded.Of)
 	case other.Real:
 		d.Kind, d.Why = EmulatorAndBroker, embedded.excuse(ours)
 		d.Holds = "the broker's, for " + other.releases()

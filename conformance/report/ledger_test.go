@@ -54,7 +54,7 @@ func TestLedger(t *testing.T) {
 		claim, left, right, holds string
 		why                       string
 	}{
-		{report.EmulatorAndBroker, "b.release", "kept", "lost", "both: measured of b 3; declared of b 4", "3.x has no log"},
+		{report.EmulatorAndBroker, "b.release", "kept", "lost", "both, each for its release: b 3; b 4", "3.x has no log"},
 		{report.EmulatorAndBroker, "c.wrong", "weak", "strong", "the broker's, for b 3.1", "the model is simple"},
 		{report.EmulatorAndOpinion, "a.same", "kept", "lost", "ours, as the vendor documents", "it keeps nothing"},
 		{report.WordsAndBroker, "b.release", "kept", "lost", "the measurement, for b 3.1", "3.x has no log"},

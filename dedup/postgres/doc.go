@@ -28,4 +28,15 @@
 // partitions of a day each, by that time, and Maintain drops them as a whole. Their
 // uniqueness doesn't suffer, for the time is part of the key (PG-F-08): it would from
 // partitions by the time at which a message came (PG-F-06, PG-F-07).
+//
+// # The outbox
+//
+// [dedup.NewOutbox] and [dedup.NewRelay] take a store too. A relay's turn holds an
+// advisory lock for each lane that it sends, in the space of
+// pg_try_advisory_xact_lock(int, int), by a transaction that lasts as long as the
+// Publish; so each of its workers needs a connection, and [Listener] one more. Rows
+// are sent in the order of their numbers within a lane, never "all after the last one
+// seen", which loses what commits late, nor by SKIP LOCKED, which turns the rows of a
+// key between two relays. Call [Store.VerifyOutbox] at the start of who writes; the
+// relay does so by itself.
 package postgres

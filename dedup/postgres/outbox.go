@@ -142,8 +142,9 @@ func (t *outboxTurn) mark(ctx context.Context, q querier) (int64, error) {
 // take sends rows and does with them what send says.
 func (t *outboxTurn) take(ctx context.Context, q querier, send func([]dedup.OutboxRow) []dedup.OutboxFate) (int, error) {
 	x, clock := &t.texts.outbox, t.clock()
-	// Beside send's time, some to judge by.
-	if _, err := q.exec(ctx, fmt.Sprintf("set local idle_in_transaction_session_timeout = %d", (t.Bound+5*time.Second).Milliseconds())); err != nil {
+	// A relay that is frozen loses its lanes some time after send should have ended.
+	idle := t.Bound + min(max(t.Bound/3, time.Second), 5*time.Second)
+	if _, err := q.exec(ctx, fmt.Sprintf("set local idle_in_transaction_session_timeout = %d", idle.Milliseconds())); err != nil {
 		return 0, err
 	}
 	var err error

@@ -23,7 +23,7 @@ type Options struct {
 	// Prefix is what keys begin with. Empty means "onceline:". It has no braces.
 	Prefix string
 	// Window is how long a record is kept after its last change: how late a copy may
-	// come. Zero means seven days.
+	// come. It is fixed: a copy that comes doesn't prolong it. Zero means seven days.
 	Window time.Duration
 	// Horizon, where it isn't zero, is how long copies may come. New refuses a shorter
 	// window.

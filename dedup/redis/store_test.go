@@ -151,7 +151,8 @@ func TestTakeover(t *testing.T) {
 }
 
 // TestCopies: many holders at once; each message has its effect once, and one of a
-// hundred who ask for the same key at the same time gets it.
+// hundred who ask for the same key at the same time gets it (idempot-dev/idempot-js#182,
+// Particular/NServiceBus#4086).
 func TestCopies(t *testing.T) {
 	client := connect(t, start(t))
 	l := dedup.NewLease(open(t, client, redis.Options{}), "c", dedup.LeaseOptions{})

@@ -13,4 +13,8 @@
 //
 // A commit returns after it is on disk: journal in WAL mode, synchronous = FULL,
 // which [Store.Verify] holds a database to that somebody else has opened.
+//
+// [dedup.NewOutbox] and [dedup.NewRelay] take a store too. A relay leases its lanes and
+// is in no transaction while it sends, so that it keeps no writer waiting; those of
+// one that was killed are free after about twice its PublishTimeout.
 package sqlite

@@ -62,7 +62,7 @@ func TestRelayKilled(t *testing.T) {
 	defer conn.Close(context.Background())
 	path := filepath.Join(t.TempDir(), "a.db")
 	storetest.RelayKills[*sql.Tx]{
-		Driver: openFile(t, path, sqlite.Options{BusyTimeout: 20 * time.Second}), Conn: conn, Kills: 3, Messages: 300,
+		Driver: openFile(t, path, sqlite.Options{BusyTimeout: 20 * time.Second}), Conn: conn, Kills: 2, Messages: 200,
 		Fault: func() { e.Inject(localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse, Times: 3}) },
 		Relay: func() *exec.Cmd {
 			cmd := exec.CommandContext(t.Context(), os.Args[0])

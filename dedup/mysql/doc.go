@@ -1,0 +1,34 @@
+// Package mysql keeps the markers and positions of package dedup in MySQL, from
+// version 8.0 on, or MariaDB, from 10.6 on, beside the effects, by database/sql and
+// github.com/go-sql-driver/mysql:
+//
+//	db, err := sql.Open("mysql", "billing@tcp(localhost)/billing?readTimeout=40s&writeTimeout=40s")
+//	store, err := mysql.New(ctx, db, mysql.Options{})
+//	err = store.Migrate(ctx)
+//	err = store.Verify(ctx)
+//	inbox := dedup.New[*sql.Tx](store, "billing", dedup.Options{})
+//
+// Its tests run on MariaDB. On MySQL 8 it is untested: what it uses is documented
+// there too.
+//
+// The driver ends a commit that has no answer by readTimeout alone: without one in the
+// address a server that is frozen holds a consumer up for as long as it is.
+//
+// # Claims
+//
+// A claim first locks a row for each marker, by its hash, in a table of 65,536 rows
+// made for that, and skips those that are locked (MY-F-01): the message is InFlight,
+// without the wait that inserting the marker of an open transaction is (MY-F-02). Two
+// messages may share a row, and then one of them comes again later: with 1,000 in open
+// transactions about every 65th. The locks end with the transaction.
+//
+// Transactions are READ COMMITTED and have timeouts of their own, which [Options]
+// names. They are variables of the session, and stay with its connection.
+//
+// # Deadlocks
+//
+// After a deadlock the server has rolled the whole transaction back, and takes the
+// statements that follow for ones without a transaction (MY-F-03). An effect must
+// return the error of a statement: one that goes on after it may be applied in part.
+// The store notices, and never takes such a transaction for committed.
+package mysql
