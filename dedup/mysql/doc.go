@@ -1,4 +1,4 @@
-// Package mysql keeps the markers and positions of package dedup in MySQL, from
+// Package mysql keeps the markers, positions and calls of package dedup in MySQL, from
 // version 8.0 on, or MariaDB, from 10.6 on, beside the effects, by database/sql and
 // github.com/go-sql-driver/mysql:
 //

@@ -121,7 +121,7 @@ func (s *Store) Verify(ctx context.Context) error {
 		bad("the server is read only: use the one that takes writes")
 	}
 	for _, t := range []struct{ table, key string }{
-		{plainTable, "marker"}, {timedTable, "marker"}, {"onceline_floor", "one"}, {"onceline_slot", "slot"}, {"onceline_position", "consumer,topic,epoch,part"},
+		{plainTable, "marker"}, {timedTable, "marker"}, {"onceline_floor", "one"}, {"onceline_slot", "slot"}, {"onceline_position", "consumer,topic,epoch,part"}, {"onceline_call", "marker"},
 	} {
 		if err := s.verifyTable(ctx, t.table, t.key, bad); err != nil {
 			return fmt.Errorf("dedup/mysql: verify: %w", outsideTx(err))

@@ -41,3 +41,23 @@ CREATE TABLE IF NOT EXISTS onceline_position (
 	last BIGINT NOT NULL,
 	PRIMARY KEY (consumer, topic, epoch, part)
 ) ENGINE = InnoDB;
+
+-- External calls, one row each: see dedup.Call. Times are microseconds since 1970.
+CREATE TABLE IF NOT EXISTS onceline_call (
+	marker BINARY(16) NOT NULL,
+	consumer VARBINARY(255) NOT NULL,
+	id BLOB NOT NULL,
+	state TINYINT NOT NULL, -- 1 started, 2 done, 3 unresolved, 4 free
+	version BIGINT NOT NULL,
+	token BINARY(8) NOT NULL,
+	attempts BIGINT NOT NULL,
+	began BIGINT NOT NULL,
+	changed BIGINT NOT NULL,
+	due BIGINT NOT NULL,
+	request VARBINARY(255),
+	result LONGBLOB,
+	note MEDIUMBLOB NOT NULL,
+	PRIMARY KEY (marker),
+	KEY onceline_call_open (consumer, state, marker),
+	KEY onceline_call_ended (consumer, state, changed)
+) ENGINE = InnoDB;

@@ -48,8 +48,9 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Store keeps markers and positions in MySQL or MariaDB. It implements [dedup.Driver]
-// and [dedup.PositionDriver], and is safe for concurrent use.
+// Store keeps markers, positions and calls in MySQL or MariaDB. It implements
+// [dedup.Driver], [dedup.PositionDriver] and [dedup.CallDriver], and is safe for
+// concurrent use.
 type Store struct {
 	db      *sql.DB
 	o       Options

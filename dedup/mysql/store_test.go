@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"testing"
 
+	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/internal/storetest"
 	"github.com/onceline/onceline/dedup/mysql"
 )
@@ -24,5 +25,14 @@ func TestStore(t *testing.T) {
 			Ledger:     func(ctx context.Context) (map[string]int, error) { return ledger(ctx, db) },
 			Concurrent: true,
 		}
+	})
+}
+
+// TestCalls: the behaviours of every store of calls.
+func TestCalls(t *testing.T) {
+	server := start(t)
+	first := connect(t, server, "")
+	storetest.RunCalls(t, func(t *testing.T) dedup.CallDriver {
+		return open(t, newDatabase(t, server, first), mysql.Options{})
 	})
 }
