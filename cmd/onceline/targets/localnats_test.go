@@ -60,6 +60,10 @@ func asDeclared(t *testing.T, target conformance.Target) {
 			}
 		case report.Deviates:
 			met[f.Claim] = true
+		case report.NotVerifiable:
+			if target.Unsettled[boundary.Claim(f.Claim)] == "" {
+				t.Errorf("%s: not verifiable: %s", f.Claim, f.Reason)
+			}
 		default:
 			var seen []string
 			for _, e := range f.Evidence.History {
