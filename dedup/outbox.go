@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -165,13 +166,27 @@ func (out *Outbox[T]) tell(done chan struct{}) {
 		}
 		out.again = false
 		out.mu.Unlock()
-		ctx, cancel := context.WithTimeout(out.ctx, 5*time.Second)
-		err := out.driver.NotifyOutbox(ctx, out.topic)
-		if err != nil && out.ctx.Err() == nil {
-			out.o.ErrorHook(fmt.Errorf("dedup: outbox of %s: notify: %w", out.topic, err))
-		}
-		cancel()
+		out.tellOnce()
 		pause(out.ctx, out.o.Pause, nil)
+	}
+}
+
+// notifyTries bounds what is tried on connections that turn out lost: without the
+// message a relay of another process finds the rows at its next poll only.
+const notifyTries = 3
+
+func (out *Outbox[T]) tellOnce() {
+	ctx, cancel := context.WithTimeout(out.ctx, 5*time.Second)
+	defer cancel()
+	var err error
+	for range notifyTries {
+		err = out.driver.NotifyOutbox(ctx, out.topic)
+		if !errors.Is(err, ErrLost) && !errors.Is(err, ErrCommitUnknown) {
+			break
+		}
+	}
+	if err != nil && out.ctx.Err() == nil {
+		out.o.ErrorHook(fmt.Errorf("dedup: outbox of %s: notify: %w", out.topic, err))
 	}
 }
 

@@ -272,6 +272,30 @@ func TestRelaySlowTurn(t *testing.T) {
 	})
 }
 
+// TestOutboxNotifyLost: a lost connection isn't the end of telling others.
+func TestOutboxNotifyLost(t *testing.T) {
+	for lost, failures := range map[int]int{0: 0, 2: 0, 100: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			tries, failed := 0, 0
+			store := &fakeOutbox{notify: func() error {
+				if tries++; tries <= lost {
+					return fmt.Errorf("%w: cut", []error{dedup.ErrLost, dedup.ErrCommitUnknown}[tries%2])
+				}
+				return nil
+			}}
+			out := dedup.NewOutbox[struct{}](store, "orders", dedup.OutboxOptions{Others: true, ErrorHook: func(error) { failed++ }})
+			out.Notify()
+			synctest.Wait()
+			if failed != failures || tries != min(lost+1, 3) {
+				t.Errorf("%d lost: %d tries, %d failures told", lost, tries, failed)
+			}
+			if err := out.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestOutboxNotify: what many call at once others are told once or twice.
 func TestOutboxNotify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
