@@ -116,6 +116,12 @@ type Instance struct {
 	Advance func(d time.Duration)
 	// Now is the broker's clock; time.Now if nil.
 	Now func() time.Time
+	// KillLeader kills the node that answers for e and leaves it down. revive starts
+	// it again and waits until it has caught up. Nil: there is no other node.
+	KillLeader func(ctx context.Context, e broker.Entity) (revive func(context.Context) error, err error)
+	// Stranger returns an instance of the same kind of broker, which asks for
+	// credentials, and whose Open shows wrong ones. Nil: the target asks for none.
+	Stranger func(ctx context.Context) (*Instance, error)
 	// Close stops what Start started.
 	Close func(ctx context.Context) error
 }
@@ -137,6 +143,7 @@ type FaultKind string
 const (
 	LoseRequest  FaultKind = "lose-request"  // it never reaches the broker
 	LoseResponse FaultKind = "lose-response" // the broker applies it and nobody hears
+	PushBack     FaultKind = "push-back"     // it is answered as by a broker that is full or throttles
 )
 
 // Fault strikes requests at a protocol point.

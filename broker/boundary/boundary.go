@@ -29,6 +29,19 @@ const (
 	PublishDedupBrokerRestart Claim = "publish.dedup.broker-restart"
 	PublishDedupAfterConsume  Claim = "publish.dedup.after-consume"
 	PublishDedupConcurrent    Claim = "publish.dedup.concurrent"
+
+	PublishAckReplicated Claim = "publish.ack.replicated"
+	PublishBatchAtomic   Claim = "publish.batch.atomic"
+	PublishUnroutable    Claim = "publish.unroutable"
+	PublishOversize      Claim = "publish.oversize"
+	PublishMissingEntity Claim = "publish.missing-entity"
+	PublishUnauthorized  Claim = "publish.unauthorized"
+	PublishOrderKey      Claim = "publish.order.key"
+	PublishCancel        Claim = "publish.cancel"
+	PublishRetryHorizon  Claim = "publish.retry-horizon"
+	PublishBackpressure  Claim = "publish.backpressure"
+	PublishScheduled     Claim = "publish.scheduled"
+	PublishRegion        Claim = "publish.region"
 )
 
 // The claims of hop 2, broker to consumer.
@@ -116,6 +129,29 @@ const (
 	TakesEffect    Answer = "takes-effect"
 	Redelivered    Answer = "redelivered"
 	Final          Answer = "final"
+
+	OneNode          Answer = "one-node"
+	InPart           Answer = "in-part"
+	AllOrNone        Answer = "all-or-none"
+	HarmsOthers      Answer = "harms-others"
+	RefusedOtherwise Answer = "refused-otherwise"
+	RefusedByBroker  Answer = "refused-by-broker"
+	RefusedUnsent    Answer = "refused-unsent"
+	Created          Answer = "created"
+	Hangs            Answer = "hangs"
+	LetIn            Answer = "let-in"
+	UntilFailure     Answer = "until-failure"
+	OverFailure      Answer = "over-failure"
+	ClaimedStored    Answer = "claimed-stored"
+	ClaimedRefused   Answer = "claimed-refused"
+	NotRetried       Answer = "not-retried"
+	WindowExceeded   Answer = "window-exceeded"
+	Waits            Answer = "waits"
+	PushedBack       Answer = "pushed-back"
+	DelayOnly        Answer = "delay-only"
+	Scheduled        Answer = "scheduled"
+	OneRegion        Answer = "within-a-region"
+	AllRegions       Answer = "all-regions"
 )
 
 // Entry is what is known of one claim before anything is measured.

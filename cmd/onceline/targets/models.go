@@ -154,7 +154,7 @@ func realTime(t conformance.Target, query string) conformance.Target {
 			return nil, err
 		}
 		i := network(e, strings.ReplaceAll(query, "PORT", port))
-		i.Entity = twoNames("/")
+		i.Entity, i.Stranger = twoNames("/"), rabbitStranger(i.URL)
 		return i, nil
 	}
 	t.Private = t.Start
@@ -203,6 +203,10 @@ func clocked(t conformance.Target, start starter, query string, open opener, ent
 		i := network(e, query)
 		i.Open = func(ctx context.Context) (broker.Conn, error) { return open(ctx, i.URL, e) }
 		i.Advance, i.Now, i.Entity = e.Advance, e.Now, entity
+		i.Stranger = modelStranger(t.Broker, query)
+		if t.Broker == "rabbitmq" {
+			i.Stranger = rabbitStranger(i.URL)
+		}
 		return i, nil
 	}
 	t.Private = t.Start
