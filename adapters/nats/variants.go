@@ -15,6 +15,10 @@ func BoundaryMemory() boundary.Boundary {
 		Note: "After a restart there is neither the first message nor a stream for the second. An application that ensures the stream anew stores the second, whether the first was consumed or not.",
 	}
 	note(b, boundary.SettleFinal, "NATS-F-09", "A restart leaves nothing that could come again.")
+	b.Entries[boundary.PublishAckReplicated] = boundary.Entry{
+		Declared: boundary.Lost, Sources: []string{"NATS-F-09"},
+		Note: "With one replica the stream is gone for good with its server. Ask for three ([Replicas]).",
+	}
 	return b
 }
 
@@ -31,6 +35,10 @@ func BoundaryInterest() boundary.Boundary {
 	b := Boundary()
 	b.Of = "NATS JetStream 2.15, file storage, one replica, interest retention"
 	forgetsAcked(b)
+	b.Entries[boundary.PublishUnroutable] = boundary.Entry{
+		Declared: boundary.Lost, Documented: boundary.Lost, Sources: []string{"NATS-F-42"},
+		Note: "The receipt is Stored, with a sequence. Ensure the subscription before the first publish.",
+	}
 	note(b, boundary.PublishAckDurable, "NATS-F-42", "For the subscriptions that exist by then: without one the receipt is Stored, and the message is gone at once. Over a power cut as in the note on file storage.")
 	return b
 }
@@ -46,6 +54,10 @@ func forgetsAcked(b boundary.Boundary) {
 func BoundaryReplicated() boundary.Boundary {
 	b := Boundary()
 	b.Of = "NATS JetStream 2.15, file storage, three servers, three replicas, limits retention"
+	b.Entries[boundary.PublishAckReplicated] = boundary.Entry{
+		Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"NATS-F-12", "NATS-F-126"},
+		Note: "A majority has it. Nobody answers while the next leader is elected, for some seconds.",
+	}
 	note(b, boundary.PublishAckDurable, "NATS-F-12", "Kept over a kill of all three processes at once. Over a power cut of all three only with sync_interval: always.")
 	note(b, boundary.PublishDedupBrokerRestart, "NATS-F-08", "All three restarted at once. IDs of messages that are gone are forgotten when the last server that saw them was restarted.")
 	note(b, boundary.DeliverCancel, "NATS-F-48", "Mostly: in some runs a message that came as a Receive was cancelled waited for its lease. Prefer few long Receives to many that are cancelled.")

@@ -1,6 +1,10 @@
 package sqs
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 const of = "Amazon SQS, JSON protocol, 2026-11, "
 
@@ -89,6 +93,7 @@ func BoundaryFIFOGroups() boundary.Boundary {
 // adapter.
 func BoundaryStandard() boundary.Boundary {
 	b := boundary.Boundary{Broker: "sqs", Of: of + "standard queue", Entries: shared()}
+	maps.Copy(b.Entries, standardRefusals())
 	none := []string{"SQS-F-01", "SQS-F-13"}
 	twice := boundary.Entry{Declared: boundary.Twice, Documented: boundary.Twice, Sources: none,
 		Note: "Use a FIFO queue, or a dedup store at the consumer: the ID travels as an attribute."}
@@ -137,7 +142,7 @@ func BoundaryStandard() boundary.Boundary {
 
 // shared is what holds for both kinds of queue.
 func shared() map[boundary.Claim]boundary.Entry {
-	return map[boundary.Claim]boundary.Entry{
+	e := map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckDurable: {
 			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"SQS-F-14", "SQS-F-17"},
 			Note: "The service answers when the message is stored in several places. It is kept for the queue's retention, four days by default.",
@@ -182,4 +187,6 @@ func shared() map[boundary.Claim]boundary.Entry {
 			Note: "Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
+	maps.Copy(e, refusals())
+	return e
 }

@@ -31,16 +31,11 @@ func threeRabbitMQ(p Progress) conformance.Cluster {
 			onQueue.Open = func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, onQueue.URL) }
 			onQueue.Entity = twoNames("/")
 			onStream := streamInstance(e)
-			of := func(queue func(broker.Entity) string) disturbance {
+			of := func(streams bool) disturbance {
 				return disturbance{nodes: e, down: 3 * time.Second, up: 9 * time.Second, cut: 2*localstack.RabbitMQPartitionTick + 2*time.Second,
-					holders: func(ctx context.Context, entity broker.Entity) (localstack.Replication, error) {
-						return e.Replication(ctx, queue(entity))
-					}}
+					holders: rabbitHolders(e, streams)}
 			}
-			kinds := []disturbance{
-				of(func(e broker.Entity) string { return e.Subscription }),
-				of(func(e broker.Entity) string { return e.Topic }),
-			}
+			kinds := []disturbance{of(false), of(true)}
 			return &conformance.ClusterInstance{
 				Instances:    []*conformance.Instance{onQueue, onStream},
 				Sole:         []string{"", noTurns(e.Versions()["rabbitmq"])},
