@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -226,6 +227,7 @@ func TestBoundary(t *testing.T) {
 		boundary.DeliverRedeliverExpiry, boundary.DeliverRedeliverCrash, boundary.DeliverRedeliverNackDelay, boundary.DeliverAttempt,
 		boundary.DeliverOrderKey, boundary.DeliverCancel, boundary.DeliverDeadLetter, boundary.SettleAnswer, boundary.SettleLostResponse,
 		boundary.SettleStale, boundary.SettleFinal, boundary.VendorSettleStale, boundary.EffectCrashAfterEffect, boundary.EffectZombie}
+	all = slices.AppendSeq(all, maps.Keys(refusals()))
 	slices.Sort(all)
 	if got := b.Claims(); !slices.Equal(got, all) {
 		t.Fatalf("claims %v", got)
