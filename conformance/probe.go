@@ -61,7 +61,7 @@ func Probes() []Probe {
 		{"retry-horizon", claims(boundary.PublishRetryHorizon), 0, probeRetryHorizon},
 		{"publish-order", claims(boundary.PublishOrderKey), NeedFault, probePublishOrder},
 		{"publish-cancel", claims(boundary.PublishCancel), NeedFault, probePublishCancel},
-		{"backpressure", claims(boundary.PublishBackpressure), NeedFault, probeBackpressure},
+		{"backpressure", claims(boundary.PublishBackpressure), 0, probeBackpressure},
 		{"unroutable", claims(boundary.PublishUnroutable), 0, probeUnroutable},
 		{"oversize", claims(boundary.PublishOversize), NeedFault, probeOversize},
 		{"missing-entity", claims(boundary.PublishMissingEntity), 0, probeMissingEntity},

@@ -222,31 +222,28 @@ func (b *Bench) tryStranger(ctx context.Context, guarded *Instance) (where strin
 }
 
 // probeBackpressure. Anomaly: a message that the broker had no room for is called
-// stored, or can't be told from one that was. Experiment: let one request to publish
-// be answered as by a broker that is full or throttles, and hold the receipt against
-// what is delivered.
+// stored, or can't be told from one that was. Experiment: fill the topic, or where
+// that can't be done let one request to publish be answered as by a broker that is
+// full or throttles, and hold the receipt against what is delivered.
 func probeBackpressure(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, nil)
 	if err != nil {
 		return err
 	}
-	i, err := b.Inject(Fault{Op: OnPublish, Kind: PushBack, Times: 1})
+	m, r, err := b.pushedBack(ctx, e)
 	if errors.Is(err, broker.ErrUnsupported) {
-		b.NotVerifiable(boundary.PublishBackpressure, "nothing here makes the broker push back: %v", err)
+		b.NotVerifiable(boundary.PublishBackpressure, "the target has no way to make its broker push back")
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer i.Remove()
-	m := b.Message()
-	bounded, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	r := b.Publish(bounded, e.pub, m)[0]
-	if i.Hits() == 0 {
-		return errors.New("the broker was not seen to push back")
+	var n int
+	if b.Instance.Fill == nil {
+		n, err = b.stored(ctx, e, m)
+	} else {
+		n, err = b.cameOf(ctx, e.rcv, m.ID)
 	}
-	n, err := b.stored(ctx, e, m)
 	if err != nil {
 		return err
 	}
@@ -265,4 +262,61 @@ func probeBackpressure(ctx context.Context, b *Bench) error {
 		b.Answer(boundary.PublishBackpressure, boundary.RefusedOtherwise, "refused, and not as busy: %v", r.Err)
 	}
 	return nil
+}
+
+// pushedBack publishes until the broker has no room, and returns the message that it
+// had none for with its receipt.
+func (b *Bench) pushedBack(ctx context.Context, e ends) (m broker.Message, r broker.Receipt, err error) {
+	bounded, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	if b.Instance.Fill == nil {
+		if b.Instance.Inject == nil {
+			return m, r, broker.Errorf(broker.ErrUnsupported, nil, "the target has no fault points")
+		}
+		i, err := b.Inject(Fault{Op: OnPublish, Kind: PushBack, Times: 1})
+		if err != nil {
+			return m, r, err
+		}
+		defer i.Remove()
+		m = b.Message()
+		r = b.Publish(bounded, e.pub, m)[0]
+		if i.Hits() == 0 {
+			return m, r, errors.New("the broker was not seen to push back")
+		}
+		return m, r, nil
+	}
+	if err := b.Instance.Fill(ctx, e.conn, b.Entity); err != nil {
+		return m, r, fmt.Errorf("fill the topic: %w", err)
+	}
+	for range fillWith {
+		m = b.Message()
+		if r = b.Publish(bounded, e.pub, m)[0]; !r.Verdict.OK() {
+			return m, r, nil
+		}
+	}
+	return m, r, fmt.Errorf("the topic took %d messages, and should have room for one", fillWith)
+}
+
+// fillWith is how many messages a topic that has no room for a second one is ready to
+// take all the same, for a broker may look at its limit a little late.
+const fillWith = 100
+
+// cameOf is how often a message comes, behind which none can be published.
+func (b *Bench) cameOf(ctx context.Context, r broker.Receiver, id string) (n int, err error) {
+	within := 2 * b.Target.patience()
+	for {
+		ds, err := b.Receive(ctx, r, 64, within)
+		if err != nil || len(ds) == 0 {
+			return n, err
+		}
+		if err := b.mustAckAll(ctx, r, ds); err != nil {
+			return n, err
+		}
+		for i := range ds {
+			if ds[i].ID == id {
+				n++
+			}
+		}
+		within = b.Target.patience()
+	}
 }

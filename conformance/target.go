@@ -116,6 +116,9 @@ type Instance struct {
 	Advance func(d time.Duration)
 	// Now is the broker's clock; time.Now if nil.
 	Now func() time.Time
+	// Fill makes e, which was ensured on c, one that has no room for a second message,
+	// and says so by refusing it. Nil: a fault of kind PushBack is tried instead.
+	Fill func(ctx context.Context, c broker.Conn, e broker.Entity) error
 	// KillLeader kills the node that answers for e and leaves it down. revive starts
 	// it again and waits until it has caught up. Nil: there is no other node.
 	KillLeader func(ctx context.Context, e broker.Entity) (revive func(context.Context) error, err error)

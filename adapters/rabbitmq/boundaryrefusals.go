@@ -43,8 +43,8 @@ func refusals() map[boundary.Claim]boundary.Entry {
 			Note: "broker.Retry doesn't send again what had no answer, for no window makes that safe. With AllowCopies it does: the consumer needs a dedup store on the ID.",
 		},
 		boundary.PublishBackpressure: {
-			Declared: boundary.Waits, Documented: boundary.Waits, Sources: []string{"RMQ-F-05", "RMQ-F-27", "RMQ-F-122"},
-			Note: "A node in alarm stops reading: Publish waits within its context, and what never left by then is ErrBusy. A full queue with overflow reject-publish nacks, which is ErrBusy on a topic /QUEUE and Unknown on an exchange, for another queue may have it.",
+			Declared: boundary.StaysUnknown, Sources: []string{"RMQ-F-05", "RMQ-F-27", "RMQ-F-122"},
+			Note: "One full queue with overflow reject-publish nacks what another queue of the exchange has stored: retry under the same ID, and dedup by it. On a topic /QUEUE the nack is ErrBusy, and nothing is stored. A node in alarm stops reading: Publish waits within its context, and what never left by then is ErrBusy.",
 		},
 		boundary.PublishScheduled: {
 			Declared: boundary.Unsupported, Sources: []string{"RMQ-F-28"},

@@ -72,6 +72,9 @@ func onRabbitMQ(p Progress, t conformance.Target, name string, nodes int, query 
 		}
 		i := network(e, q)
 		i.Entity, i.Stranger = twoNames("/"), rabbitStranger(i.URL)
+		if !t.Exclusive { // a stream has room always, and drops its oldest
+			i.Fill = fillRabbitMQ
+		}
 		if nodes > 1 {
 			oneByOne(i, e, rabbitHolders(e, t.Exclusive))
 		}

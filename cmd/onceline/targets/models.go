@@ -155,6 +155,9 @@ func realTime(t conformance.Target, query string) conformance.Target {
 		}
 		i := network(e, strings.ReplaceAll(query, "PORT", port))
 		i.Entity, i.Stranger = twoNames("/"), rabbitStranger(i.URL)
+		if !t.Exclusive { // a stream has room always, and drops its oldest
+			i.Fill = fillRabbitMQ
+		}
 		return i, nil
 	}
 	t.Private = t.Start
@@ -205,7 +208,7 @@ func clocked(t conformance.Target, start starter, query string, open opener, ent
 		i.Advance, i.Now, i.Entity = e.Advance, e.Now, entity
 		i.Stranger = modelStranger(t.Broker, query)
 		if t.Broker == "rabbitmq" {
-			i.Stranger = rabbitStranger(i.URL)
+			i.Stranger, i.Fill = rabbitStranger(i.URL), fillRabbitMQ
 		}
 		return i, nil
 	}

@@ -40,6 +40,7 @@ func natsTarget(name string) conformance.Target {
 }
 
 func natsInstance(i *conformance.Instance) *conformance.Instance {
+	i.Fill = fillNATS
 	i.Sibling = func(e broker.Entity) string { return e.Topic + ".sibling" }
 	return i
 }
