@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/conformance/report"
 )
 
 const (
@@ -166,25 +167,48 @@ func probeUnroutable(ctx context.Context, b *Bench) error {
 }
 
 // probeUnauthorized. Anomaly: wrong credentials look like a broker that is down, or
-// like a publish under way. Experiment: connect and publish with wrong credentials
-// to a broker that asks for some.
-func probeUnauthorized(ctx context.Context, b *Bench) error {
-	if b.Instance.Stranger == nil {
+// like a publish under way. Experiment: on a broker that asks for credentials, make a
+// topic and publish to it with the right ones, then connect and publish with wrong
+// ones.
+func probeUnauthorized(ctx context.Context, b *Bench) (err error) {
+	if b.Instance.Guarded == nil {
 		b.NotVerifiable(boundary.PublishUnauthorized, "the target asks for no credentials")
 		return nil
 	}
-	guarded, err := b.Instance.Stranger(ctx)
+	friend, stranger, err := b.Instance.Guarded(ctx)
 	if err != nil {
 		return fmt.Errorf("a broker that asks for credentials: %w", err)
 	}
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 		defer cancel()
-		if err := guarded.close(end); err != nil {
+		if err := friend.close(end); err != nil {
 			b.Note("cleanup: %v", err)
 		}
 	}()
-	where, verdict, took, why := b.tryStranger(ctx, guarded)
+	c, err := friend.Open(ctx)
+	if err != nil {
+		return fmt.Errorf("with the right credentials: %w", err)
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+		defer cancel()
+		if err := errors.Join(c.Delete(end, b.Entity), c.Close(end)); err != nil {
+			b.Note("cleanup: %v", err)
+		}
+	}()
+	if err := c.Ensure(ctx, b.Entity); err != nil {
+		return fmt.Errorf("with the right credentials: %w", err)
+	}
+	p, err := b.Publisher(ctx, c)
+	if err != nil {
+		return err
+	}
+	if _, err := b.MustPublish(ctx, p, b.Message()); err != nil {
+		return fmt.Errorf("with the right credentials: %w", err)
+	}
+	b.history.Add(report.Producer, "stranger", "", "another producer, with wrong credentials")
+	where, verdict, took, why := b.tryStranger(ctx, stranger)
 	switch {
 	case verdict.OK():
 		b.Answer(boundary.PublishUnauthorized, boundary.LetIn, "%s: the message of a stranger is %s", where, verdict)
@@ -200,11 +224,11 @@ func probeUnauthorized(ctx context.Context, b *Bench) error {
 
 // tryStranger goes as far as it gets with wrong credentials, and says how far that
 // was.
-func (b *Bench) tryStranger(ctx context.Context, guarded *Instance) (where string, v broker.Verdict, took time.Duration, why error) {
+func (b *Bench) tryStranger(ctx context.Context, stranger *Instance) (where string, v broker.Verdict, took time.Duration, why error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	start := time.Now()
-	c, err := guarded.Open(ctx)
+	c, err := stranger.Open(ctx)
 	if err != nil {
 		return "on connecting", broker.Refused, time.Since(start), err
 	}

@@ -122,9 +122,10 @@ type Instance struct {
 	// KillLeader kills the node that answers for e and leaves it down. revive starts
 	// it again and waits until it has caught up. Nil: there is no other node.
 	KillLeader func(ctx context.Context, e broker.Entity) (revive func(context.Context) error, err error)
-	// Stranger returns an instance of the same kind of broker, which asks for
-	// credentials, and whose Open shows wrong ones. Nil: the target asks for none.
-	Stranger func(ctx context.Context) (*Instance, error)
+	// Guarded returns two instances of one broker of the same kind, which asks for
+	// credentials: the first shows the right ones, the second wrong ones. Closing the
+	// first stops what had to be started. Nil: the target asks for none.
+	Guarded func(ctx context.Context) (friend, stranger *Instance, err error)
 	// Close stops what Start started.
 	Close func(ctx context.Context) error
 }

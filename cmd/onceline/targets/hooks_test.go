@@ -84,37 +84,38 @@ func TestReplicatedIsTold(t *testing.T) {
 	}
 }
 
-// TestStrangerIsTold: what a stranger is answered is told apart.
+// TestStrangerIsTold: what a stranger is answered is told apart, and a broker that
+// lets nobody in shows nothing.
 func TestStrangerIsTold(t *testing.T) {
-	refusing := func(kind error) func(*conformance.Instance) {
-		return func(i *conformance.Instance) {
-			i.Stranger = func(context.Context) (*conformance.Instance, error) {
-				return &conformance.Instance{Open: func(context.Context) (broker.Conn, error) {
-					return nil, broker.Errorf(kind, errors.New("whatever it is"), "connect")
-				}}, nil
-			}
+	refused := func(kind error) func(context.Context) (broker.Conn, error) {
+		return func(context.Context) (broker.Conn, error) {
+			return nil, broker.Errorf(kind, errors.New("whatever it is"), "connect")
 		}
 	}
 	for _, c := range []struct {
-		name string
-		hook func(*conformance.Instance)
-		want boundary.Answer
+		name             string
+		friend, stranger func(context.Context) (broker.Conn, error) // nil: let in
+		want             boundary.Answer
 	}{
-		{"refused", refusing(broker.ErrUnauthorized), boundary.Refused},
-		{"taken for a broker that is down", refusing(broker.ErrUnavailable), boundary.RefusedOtherwise},
-		{"let in", func(i *conformance.Instance) {
-			i.Stranger = func(context.Context) (*conformance.Instance, error) {
-				b := memory.New(memory.WithTopicsCreated())
-				return &conformance.Instance{
-					Open:  func(context.Context) (broker.Conn, error) { return b.Conn(), nil },
-					Close: func(context.Context) error { b.Close(); return nil },
-				}, nil
-			}
-		}, boundary.LetIn},
+		{"refused", nil, refused(broker.ErrUnauthorized), boundary.Refused},
+		{"taken for a broker that is down", nil, refused(broker.ErrUnavailable), boundary.RefusedOtherwise},
+		{"let in", nil, nil, boundary.LetIn},
+		{"the friend is refused too", refused(broker.ErrUnauthorized), refused(broker.ErrUnauthorized), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got, why := observed(t, hooked(c.hook), boundary.PublishUnauthorized); got != string(c.want) {
+			target := hooked(func(i *conformance.Instance) {
+				either := func(open func(context.Context) (broker.Conn, error)) *conformance.Instance {
+					if open == nil {
+						open = i.Open
+					}
+					return &conformance.Instance{Open: open}
+				}
+				i.Guarded = func(context.Context) (friend, stranger *conformance.Instance, err error) {
+					return either(c.friend), either(c.stranger), nil
+				}
+			})
+			if got, why := observed(t, target, boundary.PublishUnauthorized); got != string(c.want) {
 				t.Errorf("%q: %s; want %q", got, why, c.want)
 			}
 		})

@@ -71,7 +71,7 @@ func onRabbitMQ(p Progress, t conformance.Target, name string, nodes int, query 
 			q += "&stream-port=" + port
 		}
 		i := network(e, q)
-		i.Entity, i.Stranger = twoNames("/"), rabbitStranger(i.URL)
+		i.Entity, i.Guarded = twoNames("/"), guardRabbitMQ(i)
 		if !t.Exclusive { // a stream has room always, and drops its oldest
 			i.Fill = fillRabbitMQ
 		}

@@ -154,7 +154,7 @@ func realTime(t conformance.Target, query string) conformance.Target {
 			return nil, err
 		}
 		i := network(e, strings.ReplaceAll(query, "PORT", port))
-		i.Entity, i.Stranger = twoNames("/"), rabbitStranger(i.URL)
+		i.Entity, i.Guarded = twoNames("/"), guardRabbitMQ(i)
 		if !t.Exclusive { // a stream has room always, and drops its oldest
 			i.Fill = fillRabbitMQ
 		}
@@ -206,9 +206,9 @@ func clocked(t conformance.Target, start starter, query string, open opener, ent
 		i := network(e, query)
 		i.Open = func(ctx context.Context) (broker.Conn, error) { return open(ctx, i.URL, e) }
 		i.Advance, i.Now, i.Entity = e.Advance, e.Now, entity
-		i.Stranger = modelStranger(t.Broker, query)
+		i.Guarded = guardModel(t.Broker, query)
 		if t.Broker == "rabbitmq" {
-			i.Stranger, i.Fill = rabbitStranger(i.URL), fillRabbitMQ
+			i.Guarded, i.Fill = guardRabbitMQ(i), fillRabbitMQ
 		}
 		return i, nil
 	}
