@@ -28,7 +28,7 @@ func refusals() map[boundary.Claim]boundary.Entry {
 		},
 		boundary.PublishUnauthorized: {
 			Declared: boundary.Refused, Sources: []string{"RMQ-F-120"},
-			Note: "ErrUnauthorized when the connection is opened.",
+			Note: "ErrUnauthorized when the connection is opened, after about three seconds for each node of the URL. A node that dies in the middle of the handshake looks the same.",
 		},
 		boundary.PublishOrderKey: {
 			Declared: boundary.UntilFailure, Sources: []string{"RMQ-F-07", "RMQ-F-121"},

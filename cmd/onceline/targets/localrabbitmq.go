@@ -75,6 +75,9 @@ func onRabbitMQ(p Progress, t conformance.Target, name string, nodes int, query 
 		if !t.Exclusive { // a stream has room always, and drops its oldest
 			i.Fill = fillRabbitMQ
 		}
+		if nodes > 1 && t.Exclusive { // by the port of one node nobody reaches the others when that is killed
+			i.Open = streamInstance(e, fmt.Sprintf("heartbeat=1s&max-body=%d", localRabbitBody)).Open
+		}
 		if nodes > 1 {
 			oneByOne(i, e, rabbitHolders(e, t.Exclusive))
 		}

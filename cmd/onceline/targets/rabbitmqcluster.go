@@ -30,7 +30,7 @@ func threeRabbitMQ(p Progress) conformance.Cluster {
 			onQueue.URL = strings.Replace(onQueue.URL, "?", "/?", 1)
 			onQueue.Open = func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, onQueue.URL) }
 			onQueue.Entity = twoNames("/")
-			onStream := streamInstance(e)
+			onStream := streamInstance(e, "heartbeat=2s")
 			of := func(streams bool) disturbance {
 				return disturbance{nodes: e, down: 3 * time.Second, up: 9 * time.Second, cut: 2*localstack.RabbitMQPartitionTick + 2*time.Second,
 					holders: rabbitHolders(e, streams)}
@@ -58,8 +58,8 @@ func noTurns(version string) string {
 
 // streamInstance opens streams on a cluster on one machine, whose nodes differ by
 // their ports: an address has one port for streams on all hosts, so the hosts get
-// names here that the dialer knows.
-func streamInstance(e *localstack.RabbitMQServer) *conformance.Instance {
+// names here that the dialer knows. parameters are added to the URL.
+func streamInstance(e *localstack.RabbitMQServer, parameters string) *conformance.Instance {
 	nodes := map[string]string{}
 	var hosts []string
 	for n, addr := range strings.Split(e.Address(), ",") {
@@ -73,7 +73,7 @@ func streamInstance(e *localstack.RabbitMQServer) *conformance.Instance {
 		}
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
-	url := "rabbitmq://" + strings.Join(hosts, ",") + "/?queue=stream&heartbeat=2s&stream-port=1&insecure-credentials=true"
+	url := "rabbitmq://" + strings.Join(hosts, ",") + "/?queue=stream&stream-port=1&insecure-credentials=true&" + parameters
 	i := network(e, "")
 	i.URL = ""
 	i.Open = func(ctx context.Context) (broker.Conn, error) { return rabbitmq.Dial(ctx, url, rabbitmq.Dialer(dial)) }
