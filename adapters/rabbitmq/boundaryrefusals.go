@@ -77,7 +77,7 @@ func streamRefusals() map[boundary.Claim]boundary.Entry {
 			Note: "A message that no frame can hold isn't sent.",
 		},
 		boundary.PublishMissingEntity: {
-			Declared: boundary.Refused, Sources: []string{"RMS-F-120", "RMS-F-05"},
+			Declared: boundary.Refused, Sources: []string{"RMS-F-120"},
 			Note: "ErrNotFound when the publisher is opened.",
 		},
 		boundary.PublishUnauthorized: {
