@@ -150,6 +150,13 @@ func filters(ctx context.Context, c *checker, r *report.Report) error {
 			return err
 		}
 		expect(string(v), rows(r, func(_ *report.Target, f *report.Finding) bool { return f.Verdict == v }))
+		var heads []string
+		for _, t := range here(r) {
+			if slices.ContainsFunc(t.Findings, func(f report.Finding) bool { return f.Verdict == v }) {
+				heads = append(heads, t.Name)
+			}
+		}
+		c.want(slices.Equal(m.Heads, heads), "filtered by %s the columns are %q, want %q", v, m.Heads, heads)
 		if v == report.NotApplicable {
 			if err := c.shot(ctx, "filtered"); err != nil {
 				return err

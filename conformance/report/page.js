@@ -4,36 +4,32 @@ const form = document.getElementById('filters');
 const chips = all('.chip');
 const rows = all('.grid .claim');
 
-// A row stays while one of its visible cells has a wanted verdict.
+// A row stays while one of its cells in the columns that stay has a wanted verdict;
+// and where verdicts are wanted, a column does only while it has one of them.
 function filter() {
   const { hop, broker, target, text, shown } = form.elements;
   const wanted = new Set(chips.filter(c => c.getAttribute('aria-pressed') === 'true').map(c => c.dataset.v));
   const words = text.value.trim().toLowerCase();
   const heads = all('.grid thead [data-t]');
   const out = heads.map(h => (target.value !== '' && h.dataset.t !== target.value) || (broker.value !== '' && h.dataset.b !== broker.value));
-  heads.forEach((h, i) => { h.hidden = out[i]; });
+  const has = heads.map(() => wanted.size === 0);
   let count = 0;
-  for (const group of all('.grid tbody')) {
-    let any = false;
-    for (const row of all('.claim', group)) {
-      let hit = wanted.size === 0;
-      for (const td of all('td', row)) {
-        td.hidden = out[td.dataset.t];
-        for (const cell of all('.cell', td)) {
-          const match = wanted.size === 0 || wanted.has(cell.dataset.v);
-          cell.classList.toggle('dim', !match);
-          hit ||= match && !td.hidden;
-        }
-      }
-      row.hidden = !hit || (hop.value !== '' && hop.value !== group.dataset.hop) || !row.dataset.text.includes(words);
-      any ||= !row.hidden;
-      count += row.hidden ? 0 : 1;
+  for (const row of rows) {
+    let hit = wanted.size === 0;
+    const asked = (hop.value === '' || hop.value === row.parentElement.dataset.hop) && row.dataset.text.includes(words);
+    for (const cell of all('.cell', row)) {
+      const match = wanted.size === 0 || wanted.has(cell.dataset.v), t = cell.parentElement.dataset.t;
+      cell.classList.toggle('dim', !match);
+      if (match && asked && !out[t]) hit = has[t] = true;
     }
-    group.hidden = !any;
+    row.hidden = !hit || !asked;
+    count += row.hidden ? 0 : 1;
   }
+  out.forEach((o, t) => { out[t] = o || !has[t]; });
+  for (const c of all('.grid [data-t]')) c.hidden = out[c.dataset.t];
+  for (const group of all('.grid tbody')) group.hidden = all('.claim', group).every(r => r.hidden);
   const columns = out.filter(o => !o).length;
-  const whole = count === rows.length && columns === heads.length;
-  shown.value = whole && wanted.size === 0 ? '' : `${count} of ${rows.length} claims, ${columns} of ${heads.length} targets`;
+  shown.value = count === rows.length && columns === heads.length ? '' : `${count} of ${rows.length} claims, ${columns} of ${heads.length} targets`;
   const left = document.querySelector('.none-left');
   if (left) left.hidden = count > 0 && columns > 0;
   rove();
