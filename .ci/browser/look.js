@@ -19,10 +19,8 @@ window.look = (() => {
     const name = (e.getAttribute('aria-label') || e.textContent || e.name || '').trim().replace(/\s+/g, ' ').slice(0, 60);
     return `${e.localName}${e.id ? '#' + e.id : ''}${typeof e.className === 'string' && e.className ? '.' + e.className.split(' ')[0] : ''} "${name}"`;
   };
-  // Two IDs never look alike to a selector that way.
   const go = async hash => { location.hash = hash; await until(`the address ${hash}`, () => location.hash === hash); await calm(); };
-  let busy = 0;
-  const calm = async () => { await frame(); await new Promise(r => setTimeout(r)); await frame(); return busy; };
+  const calm = async () => { await frame(); await new Promise(r => setTimeout(r)); await frame(); };
   const dialog = () => document.getElementById('evidence');
 
   return {
@@ -120,7 +118,8 @@ window.look = (() => {
     run: () => text(document.querySelector('.top')),
     // What reaches out of the page to the right.
     overflow() {
-      const wide = document.scrollingElement.scrollWidth - innerWidth, out = [];
+      // Not innerWidth: a phone zooms out until the widest thing fits into it.
+      const wide = document.scrollingElement.scrollWidth - document.documentElement.clientWidth, out = [];
       if (wide > 0) out.push(`the page is ${wide} px too wide`);
       const d = dialog();
       if (d.open && d.scrollWidth > d.clientWidth) out.push(`the dialog is ${d.scrollWidth - d.clientWidth} px too wide`);

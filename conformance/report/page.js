@@ -87,9 +87,8 @@ const main = document.getElementById('main');
 const top_ = document.querySelector('.top');
 const sheet = document.getElementById('page');
 const dialog = document.getElementById('evidence');
-let under = '';    // the address of what is below the dialog
-let opener = null; // what the focus goes back to
-let turn = 0;      // a later address overtakes one that is still being unpacked
+let under = ''; // the address of what is below the dialog
+let turn = 0;   // a later address overtakes one that is still being unpacked
 
 async function follow() {
   const mine = ++turn;
@@ -125,17 +124,11 @@ const title = document.title;
 dialog.addEventListener('close', () => {
   if (dialog.returnValue !== 'left' && location.hash !== under) history.replaceState(null, '', under || location.pathname + location.search);
   dialog.returnValue = '';
-  if (opener?.isConnected) opener.focus();
-  opener = null;
 });
 dialog.addEventListener('click', e => {
   const box = dialog.getBoundingClientRect();
   const outside = e.clientX < box.left || e.clientX > box.right || e.clientY < box.top || e.clientY > box.bottom;
   if (e.target.closest('.close') || (e.target === dialog && outside && e.detail > 0)) { e.preventDefault(); dialog.close(); }
-});
-document.addEventListener('click', e => {
-  const a = e.target.closest('a[href^="#"]');
-  if (a && !dialog.contains(a)) opener = a;
 });
 addEventListener('hashchange', follow);
 follow();
