@@ -81,7 +81,8 @@ type view struct {
 	Shared   template.HTML   // base64
 	Packed   []template.HTML // one block for each target
 
-	findings [][]*findingView // by target
+	findings [][]*findingView  // by target
+	anchors  map[string]string // of claims
 }
 
 type verdictView struct {
@@ -142,7 +143,7 @@ func newView(g *grid) *view {
 		Started:  r.Started.Format("2006-01-02 15:04:05 MST"),
 		Absent:   g.absent,
 		Tone:     map[int]string{ExitEqual: "good", ExitDifference: "bad"}[r.Summary.Exit],
-		findings: make([][]*findingView, len(r.Targets)),
+		findings: make([][]*findingView, len(r.Targets)), anchors: map[string]string{},
 	}
 	if v.Tone == "" {
 		v.Tone = "open"
@@ -177,6 +178,13 @@ func newView(g *grid) *view {
 	return v
 }
 
+// claimLink is a claim's ID with the anchor of its page, which is empty for a claim
+// that was not asked.
+type claimLink struct{ Claim, Anchor string }
+
+// Link is for the template.
+func (v *view) Link(claim string) claimLink { return claimLink{claim, v.anchors[claim]} }
+
 func newTargetView(t *Target, index int, anchor string) targetView {
 	out := targetView{Target: t, Index: index, Anchor: anchor, Place: t.place(), Worst: t.worst(), Versions: t.versionList()}
 	for i := range t.Findings {
@@ -195,6 +203,7 @@ func newTargetView(t *Target, index int, anchor string) targetView {
 func (v *view) row(r row, anchors anchors) rowView {
 	out := rowView{Claim: r.claim, Question: r.question, Anchor: anchors.make("claim--" + r.claim),
 		Search: strings.ToLower(r.claim + " " + r.question)}
+	v.anchors[r.claim] = out.Anchor
 	for i, c := range r.cells {
 		t := v.Targets[i]
 		cv := cellView{Index: i, Target: t.Name}

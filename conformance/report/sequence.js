@@ -2,7 +2,7 @@
 // is [ms, actor, kind, id, note, from, to] as pagedata.go writes it.
 const LANES = ['producer', 'broker', 'consumer', 'store'];
 const HUES = 6; // as many .i0 … .i5 rules page.css has
-const BREAKS = new Set(['kill', 'freeze', 'thaw', 'restart', 'crash', 'cut', 'close', 'fence']);
+const BREAKS = new Set(['kill', 'freeze', 'restart', 'crash', 'cut']);
 
 // What may differ between events of one shape: numbers, UUIDs and other hexadecimals.
 const NUMBERS = /\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b(?=[a-f]*\d)[0-9a-f]{6,}\b|\d+(\.\d+)?/gi;
