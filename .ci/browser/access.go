@@ -131,6 +131,28 @@ func keyboard(ctx context.Context, c *checker, _ *report.Report) error {
 		}
 	}
 	c.want(strings.HasPrefix(s.Href, "#target--"), "the arrow keys end at %s, want the head of the column", s.Focus)
+	// Into that page and back to where one was.
+	head := s.Href
+	if err := script(ctx, "scrollTo(0, 300)"); err != nil {
+		return err
+	}
+	if err := key(ctx, enter); err != nil {
+		return err
+	}
+	if err := ask(ctx, nil, "sheet", head); err != nil {
+		return err
+	}
+	if err := script(ctx, "history.back()"); err != nil {
+		return err
+	}
+	var at struct{ Y float64 }
+	if err := ask(ctx, &at, "returned"); err != nil {
+		return err
+	}
+	if err := ask(ctx, &s, "state"); err != nil {
+		return err
+	}
+	c.want(s.Href == head && at.Y == 300, "back from %s the focus is on %s, and the page at %v", head, s.Focus, at.Y)
 	return nil
 }
 

@@ -114,6 +114,7 @@ window.look = (() => {
       };
     },
     async home() { await go('#matrix'); await until('the matrix', () => shown(document.querySelector('.grid'))); return document.title; },
+    async returned() { await until('the matrix', () => shown(document.querySelector('.grid'))); await calm(); return { y: scrollY }; },
     mutants: () => all('#mutants tbody tr').map(r => all('th, td', r).map(text)),
     run: () => text(document.querySelector('.top')),
     // What reaches out of the page to the right.

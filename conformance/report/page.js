@@ -88,7 +88,8 @@ const top_ = document.querySelector('.top');
 const sheet = document.getElementById('page');
 const dialog = document.getElementById('evidence');
 let under = ''; // the address of what is below the dialog
-let turn = 0;   // a later address overtakes one that is still being unpacked
+let left = { y: 0, focus: null }; // where the reader was in the matrix when a page took its place
+let turn = 0; // a later address overtakes one that is still being unpacked
 
 async function follow() {
   const mine = ++turn;
@@ -109,6 +110,8 @@ async function follow() {
   const moved = under !== location.hash;
   under = location.hash;
   const content = view && (view.failed ? [failed(view.failed)] : view.page());
+  const returns = main.hidden && !content;
+  if (!main.hidden && content) left = { y: scrollY, focus: document.activeElement };
   main.hidden = top_.hidden = Boolean(content);
   sheet.hidden = !content;
   sheet.replaceChildren(...(content || []));
@@ -117,6 +120,7 @@ async function follow() {
     if (moved) { scrollTo(0, 0); sheet.focus({ preventScroll: true }); }
     return;
   }
+  if (returns) { scrollTo(0, left.y); left.focus?.focus({ preventScroll: true }); }
   if (id && document.getElementById(id)) document.getElementById(id).scrollIntoView();
 }
 const title = document.title;
