@@ -48,6 +48,9 @@ func (d *Database) Freeze() { d.server.Freeze() }
 // Thaw ends Freeze.
 func (d *Database) Thaw() { d.server.Thaw() }
 
+// Slow makes all connections slow, until it is called again.
+func (d *Database) Slow(s Slowness) { d.server.Slow(s) }
+
 // Disconnect closes all client connections and returns how many there were.
 func (d *Database) Disconnect() int { return d.server.Disconnect() }
 
