@@ -36,7 +36,7 @@ var pageJS = "'use strict';\n" + sequenceJS + evidenceJS + filterJS
 func WriteHTML(w io.Writer, r *Report) error {
 	v := newView(newGrid(r.mapped(visible)))
 	var b bytes.Buffer
-	for limit := maxEvents; ; limit /= 2 {
+	for limit := min(v.longest(), maxEvents); ; limit /= 2 {
 		if err := v.pack(max(limit, minEvents)); err != nil {
 			return fmt.Errorf("report: html: %w", err)
 		}
@@ -218,6 +218,17 @@ func (v *view) row(r row, anchors anchors) rowView {
 		out.Cells = append(out.Cells, cv)
 	}
 	return out
+}
+
+// longest is how many events the longest history has.
+func (v *view) longest() int {
+	n := 0
+	for _, fs := range v.findings {
+		for _, f := range fs {
+			n = max(n, len(f.Evidence.History))
+		}
+	}
+	return n
 }
 
 // pack fills in the blocks of data, with at most limit events of each history.
