@@ -33,7 +33,8 @@ func (n Need) own() bool { return n.has(NeedRestart | NeedKill) }
 // of several at a time ends soonest.
 func Probes() []Probe {
 	return []Probe{
-		{"zombie", claims(boundary.EffectZombie), 0, probeZombie},
+		{"zombie", effectClaims(zombied), 0, probeZombie},
+		{"effect-crash", append(effectClaims(crashBefore), append(storeClaims(crashAfter), boundary.EffectCrashAfterAck)...), 0, probeEffectCrash},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},
 		{"final", claims(boundary.SettleFinal), NeedRestart, probeFinal},
 		{"stale", claims(boundary.SettleStale), 0, probeStale},
@@ -56,6 +57,7 @@ func Probes() []Probe {
 		{"batch", claims(boundary.PublishBatchPartial), 0, probeBatch},
 		{"scope", claims(boundary.PublishDedupScope), 0, probeScope},
 		{"verdict", claims(boundary.PublishDedupVerdict, boundary.PublishDedupBody, boundary.PublishDedupContent), 0, probeVerdict},
+		{"replay", append(effectClaims(replayed), effectClaims(commitUnknown)...), 0, probeReplay},
 	}
 }
 

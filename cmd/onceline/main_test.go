@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
 	"github.com/onceline/onceline/localstack"
@@ -19,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	localstack.RunIfChild()
-	conformance.RunIfWorker()
+	conformance.RunIfWorker(targets.Stores()...)
 	// A package that Pub/Sub's client imports starts this as it is loaded.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }

@@ -34,7 +34,10 @@ func Local(p Progress) []conformance.Target {
 	for _, of := range []func(Progress) []conformance.Target{localKafka, localRabbitMQ, localPubSub, localSQS, localNATS} {
 		ts = append(ts, of(p)...)
 	}
+	redis := &redisServer{options: []localstack.ServerOption{p.For("redis")}}
 	for i := range ts {
+		ts[i].Stores = embeddedStores()
+		redis.shared(&ts[i])
 		if ts[i].StartWithin == 0 {
 			ts[i].StartWithin = startServer
 		}

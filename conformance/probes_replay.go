@@ -1,0 +1,92 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onceline/onceline/broker"
+)
+
+// probeReplay. Anomaly: a message that was handled is published again on purpose, as
+// from a dead-letter entity or an archive, and its effect is there twice; or a consumer
+// hears no answer to what applies the effect, gives the message back, and the effect is
+// there twice. Experiment: handle a message, publish it again under the same ID with
+// another Copy, and handle what comes; then have one whose effect takes place without
+// an answer, give it back, and handle what comes.
+func probeReplay(ctx context.Context, b *Bench) error {
+	e, err := b.ends(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := b.openStores(ctx, false, replayed, commitUnknown); err != nil {
+		return err
+	}
+	m := b.Message()
+	if err := b.replay(ctx, e, m); err != nil {
+		return err
+	}
+	if err := b.answerEffects(ctx, replayed, m.ID, "when it came, and when it was published again as another copy"); err != nil {
+		return err
+	}
+	u, err := b.handOver(ctx, e)
+	if err != nil {
+		return err
+	}
+	if err := b.loseAnswers(ctx, &u, "the consumer"); err != nil {
+		return err
+	}
+	if o := b.Settle(ctx, e.rcv, &u, broker.Nack, 0); !o.State.OK() {
+		return fmt.Errorf("nack %q: %s: %w", u.ID, o.State, o.Err)
+	}
+	again, err := b.MustReceive(ctx, e.rcv)
+	if err != nil {
+		return err
+	}
+	if again.ID != u.ID {
+		return fmt.Errorf("received %q, not %q which was given back", again.ID, u.ID)
+	}
+	if err := b.handle(ctx, &again, "the consumer, to which it came again"); err != nil {
+		return err
+	}
+	if err := b.MustAck(ctx, e.rcv, &again); err != nil {
+		return err
+	}
+	return b.answerEffects(ctx, commitUnknown, u.ID, "without an answer, and when the message came again")
+}
+
+// replay handles m, and what comes when it is published again as another copy. If
+// nothing does, another message shows that the receiver is at work.
+func (b *Bench) replay(ctx context.Context, e ends, m broker.Message) error {
+	if _, err := b.MustPublish(ctx, e.pub, m); err != nil {
+		return err
+	}
+	d, err := b.MustReceive(ctx, e.rcv)
+	if err != nil {
+		return err
+	}
+	if err := b.handle(ctx, &d, "the consumer"); err != nil {
+		return err
+	}
+	if err := b.MustAck(ctx, e.rcv, &d); err != nil {
+		return err
+	}
+	c := m
+	c.Copy = "replay 1"
+	if _, err := b.MustPublish(ctx, e.pub, c); err != nil {
+		return err
+	}
+	ds, err := b.Receive(ctx, e.rcv, 1, b.Target.busy())
+	if err != nil {
+		return err
+	}
+	if len(ds) == 0 {
+		return b.witness(ctx, e.pub, e.rcv)
+	}
+	if ds[0].ID != m.ID {
+		return fmt.Errorf("received %q, not a copy of %q", ds[0].ID, m.ID)
+	}
+	if err := b.handle(ctx, &ds[0], "the consumer, to which another copy came"); err != nil {
+		return err
+	}
+	return b.MustAck(ctx, e.rcv, &ds[0])
+}
