@@ -127,6 +127,11 @@ func probeEffectCrash(ctx context.Context, b *Bench) error {
 		return err
 	}
 	acked, applied, begun := b.Message(), b.Message(), b.Message()
+	for _, m := range []*broker.Message{&acked, &applied, &begun} {
+		if m.Key != "" { // one at a time of a key may be out
+			m.Key = m.ID
+		}
+	}
 	outcome, err := b.crash(ctx, pub, first, acked, applied, begun)
 	if err != nil {
 		return err
