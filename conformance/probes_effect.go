@@ -126,13 +126,13 @@ func probeEffectCrash(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	acked, applied, begun := b.Message(), b.Message(), b.Message()
-	for _, m := range []*broker.Message{&acked, &applied, &begun} {
+	acked, after, before := b.Message(), b.Message(), b.Message()
+	for _, m := range []*broker.Message{&acked, &after, &before} {
 		if m.Key != "" { // one at a time of a key may be out
 			m.Key = m.ID
 		}
 	}
-	outcome, err := b.crash(ctx, pub, first, acked, applied, begun)
+	outcome, err := b.crash(ctx, pub, first, acked, after, before)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func probeEffectCrash(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	missing, err := b.handleAgain(ctx, other, applied.ID, begun.ID)
+	missing, err := b.handleAgain(ctx, other, after.ID, before.ID)
 	if err != nil {
 		return err
 	}
@@ -163,16 +163,16 @@ func probeEffectCrash(ctx context.Context, b *Bench) error {
 		}
 	}
 	n := CheckEffects(b.history.Events())[acked.ID]
-	b.Answer(boundary.EffectCrashAfterAck, times(n), "applied %d times: acked (%s) by the consumer that was killed then", n, outcome.State)
-	if err := b.answerEffects(ctx, crashBefore, begun.ID, "the first consumer was killed before the effect, and another handled what came again"); err != nil {
+	b.Answer(boundary.EffectCrashAfterAck, times(n), "%s: acked (%s) by the consumer that was killed then", applied(n), outcome.State)
+	if err := b.answerEffects(ctx, crashBefore, before.ID, "the first consumer was killed before the effect, and another handled what came again"); err != nil {
 		return err
 	}
-	return b.answerStores(ctx, crashAfter, applied.ID, "the first consumer was killed after the effect, and another handled what came again")
+	return b.answerStores(ctx, crashAfter, after.ID, "the first consumer was killed after the effect, and another handled what came again")
 }
 
 // crash brings a consumer to where it is to be killed, and returns the outcome of its
 // one ack.
-func (b *Bench) crash(ctx context.Context, pub broker.Publisher, c consumer, acked, applied, begun broker.Message) (broker.Outcome, error) {
+func (b *Bench) crash(ctx context.Context, pub broker.Publisher, c consumer, acked, after, before broker.Message) (broker.Outcome, error) {
 	if err := b.bring(ctx, pub, c, acked, true, Applied); err != nil {
 		return broker.Outcome{}, err
 	}
@@ -186,10 +186,10 @@ func (b *Bench) crash(ctx context.Context, pub broker.Publisher, c consumer, ack
 	if !o.State.OK() {
 		return o, fmt.Errorf("ack %q: %s: %w", acked.ID, o.State, o.Err)
 	}
-	if err := b.bring(ctx, pub, c, applied, true, Applied); err != nil {
+	if err := b.bring(ctx, pub, c, after, true, Applied); err != nil {
 		return o, err
 	}
-	return o, b.bring(ctx, pub, c, begun, false, Begun)
+	return o, b.bring(ctx, pub, c, before, false, Begun)
 }
 
 // bring publishes m and brings the consumer that receives it to a step, with or without
