@@ -24,11 +24,11 @@ func storeClaims(scenarios ...string) []boundary.Claim {
 
 // The scenarios, as their claims are called behind the store's kind.
 const (
-	crashBefore = "crash-before"
-	crashAfter  = "crash-after-effect"
-	zombied     = "zombie"
-	replayed    = "replay"
-	commitUnknown  = "commit-unknown"
+	crashBefore   = "crash-before"
+	crashAfter    = "crash-after-effect"
+	zombied       = "zombie"
+	replayed      = "replay"
+	commitUnknown = "commit-unknown"
 )
 
 // effectClaims are those about a scenario, with no store and with each.

@@ -64,8 +64,7 @@ type workerEvent struct {
 }
 
 // runWorker receives one message when told "receive", applies its effect when
-// told "effect", and acks it when told "ack"; what it is told of stores is in
-// [guards.do]. It ends when its input does, which
+// told "effect", and acks it when told "ack". It ends when its input does, which
 // is when the probe's process is gone (a stopped one, when it is continued).
 func runWorker(spec string) error {
 	var s workerSpec
@@ -109,7 +108,7 @@ func runWorker(spec string) error {
 			if o.Err != nil {
 				e.Note = o.Err.Error()
 			}
-		default:
+		default: // about its stores
 			if e, err = stores.do(ctx, in.Text(), &d); err != nil {
 				return err
 			}
@@ -278,28 +277,6 @@ func (w *worker) effect(ctx context.Context) error {
 	return err
 }
 
-func (w *worker) reach(ctx context.Context, step Step) error {
-	if len(w.bench.stores) == 0 {
-		return nil
-	}
-	e, err := w.tell(ctx, "reach "+string(step), "reached")
-	if err == nil {
-		w.bench.history.Add(report.Store, "step", e.ID, "%s is at the step %q with each store", w.name, step)
-	}
-	return err
-}
-
-func (w *worker) finish(ctx context.Context) error {
-	if len(w.bench.stores) == 0 {
-		return nil
-	}
-	e, err := w.tell(ctx, "finish", "finished")
-	if err == nil {
-		w.bench.history.Add(report.Store, "step", e.ID, "%s goes on: %s", w.name, e.Note)
-	}
-	return err
-}
-
 func (w *worker) ack(ctx context.Context) (broker.Outcome, error) {
 	e, err := w.tell(ctx, "ack", "outcome")
 	if err != nil {
@@ -396,39 +373,9 @@ func (m *modelled) ack(ctx context.Context) (broker.Outcome, error) {
 	return m.bench.Settle(ctx, m.r, &m.d, broker.Ack, 0), nil
 }
 
-func (m *modelled) reach(ctx context.Context, step Step) error {
-	if m.store == nil {
-		return nil
-	}
-	d, err := json.Marshal(handed{m.d.ID, m.d.Copy, m.d.Position})
-	if err != nil {
-		return err
-	}
-	if _, err := m.store.tell(ctx, "deliver "+string(d), "delivery"); err != nil {
-		return err
-	}
-	return m.store.reach(ctx, step)
-}
-
-func (m *modelled) finish(ctx context.Context) error {
-	if m.store == nil {
-		return nil
-	}
-	return m.store.finish(ctx)
-}
-
 func (m *modelled) kill()   { m.stopped("kill", (*worker).kill) }
 func (m *modelled) freeze() { m.stopped("freeze", (*worker).freeze) }
 func (m *modelled) thaw()   { m.stopped("thaw", (*worker).thaw) }
-
-// stopped notes what is done to the consumer, and does it to the process that has its
-// stores.
-func (m *modelled) stopped(how string, process func(*worker)) {
-	m.bench.history.Add(report.Consumer, how, "", "%s, modelled", m.name)
-	if m.store != nil {
-		process(m.store)
-	}
-}
 
 // tail keeps the end of what a process printed.
 type tail struct{ strings.Builder }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/conformance/report"
 )
 
 // workerStores are what a worker can open, as RunIfWorker was told.
@@ -100,7 +101,7 @@ func (g *guards) reach(ctx context.Context, d *broker.Delivery, at Step) error {
 		select {
 		case <-arrived:
 		case err := <-ended:
-			return fmt.Errorf("%s: ended before it was %s: %w", g.specs[i].Kind, at, cmpErr(err))
+			return fmt.Errorf("%s: ended before it was %s: %w", g.specs[i].Kind, at, orEnded(err))
 		case <-time.After(20 * time.Second):
 			return fmt.Errorf("%s: never %s", g.specs[i].Kind, at)
 		}
@@ -108,11 +109,9 @@ func (g *guards) reach(ctx context.Context, d *broker.Delivery, at Step) error {
 	return nil
 }
 
-var errEnded = errors.New("it says that the message may be acked")
-
-func cmpErr(err error) error {
+func orEnded(err error) error {
 	if err == nil {
-		return errEnded
+		err = errors.New("it says that the message may be acked")
 	}
 	return err
 }
@@ -137,4 +136,56 @@ func verdict(err error) string {
 		return "may be acked"
 	}
 	return err.Error()
+}
+
+func (w *worker) reach(ctx context.Context, step Step) error {
+	if len(w.bench.stores) == 0 {
+		return nil
+	}
+	e, err := w.tell(ctx, "reach "+string(step), "reached")
+	if err == nil {
+		w.bench.history.Add(report.Store, "step", e.ID, "%s is at the step %q with each store", w.name, step)
+	}
+	return err
+}
+
+func (w *worker) finish(ctx context.Context) error {
+	if len(w.bench.stores) == 0 {
+		return nil
+	}
+	e, err := w.tell(ctx, "finish", "finished")
+	if err == nil {
+		w.bench.history.Add(report.Store, "step", e.ID, "%s goes on: %s", w.name, e.Note)
+	}
+	return err
+}
+
+func (m *modelled) reach(ctx context.Context, step Step) error {
+	if m.store == nil {
+		return nil
+	}
+	d, err := json.Marshal(handed{m.d.ID, m.d.Copy, m.d.Position})
+	if err != nil {
+		return err
+	}
+	if _, err := m.store.tell(ctx, "deliver "+string(d), "delivery"); err != nil {
+		return err
+	}
+	return m.store.reach(ctx, step)
+}
+
+func (m *modelled) finish(ctx context.Context) error {
+	if m.store == nil {
+		return nil
+	}
+	return m.store.finish(ctx)
+}
+
+// stopped notes what is done to the consumer, and does it to the process that has its
+// stores.
+func (m *modelled) stopped(how string, process func(*worker)) {
+	m.bench.history.Add(report.Consumer, how, "", "%s, modelled", m.name)
+	if m.store != nil {
+		process(m.store)
+	}
 }
