@@ -62,7 +62,10 @@ func (b *Bench) openStore(ctx context.Context, kind string, own bool) (why strin
 		made := benchStore{Store: s}
 		made.address, made.remove, err = s.Make(ctx)
 		if errors.Is(err, ErrAbsent) {
-			return err.Error(), nil
+			if why == "" {
+				why = err.Error()
+			}
+			continue // another of the kind may be there
 		}
 		if err != nil {
 			return "", fmt.Errorf("make the store %s on %s: %w", kind, s.Name, err)
@@ -77,7 +80,10 @@ func (b *Bench) openStore(ctx context.Context, kind string, own bool) (why strin
 		b.history.Add(report.Store, "open", "", "%s on %s", kind, s.Name)
 		return "", nil
 	}
-	return "the target has no store of this kind", nil
+	if why == "" {
+		why = "the target has no store of this kind"
+	}
+	return why, nil
 }
 
 func (b *Bench) storeSpecs() []storeSpec {

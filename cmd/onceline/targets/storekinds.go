@@ -5,35 +5,30 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
-	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/dedup"
 )
 
-// message is what a store is asked about.
-type message struct {
-	broker.Message
-	at broker.Position
+type inbox struct {
+	*dedup.Inbox[*sql.Tx]
+	d *database
 }
 
-// Apply implements [conformance.Guard].
-func (g *sqliteGuard) Apply(ctx context.Context, m broker.Message, at broker.Position, step func(conformance.Step)) error {
-	return g.apply(ctx, message{m, at}, step)
+func newInbox(d *database) (guarded, error) {
+	return inbox{dedup.New[*sql.Tx](d, "probe", dedup.Options{}), d}, nil
 }
 
-type inbox struct{ *dedup.Inbox[*sql.Tx] }
-
-func newInbox(l *losing) (guarded, error) {
-	return inbox{dedup.New[*sql.Tx](l, "probe", dedup.Options{})}, nil
-}
+func (in inbox) loseAnswer() { in.d.loseCommit() }
 
 func (in inbox) apply(ctx context.Context, m message, step func(conformance.Step)) error {
 	step(conformance.Claimed)
 	outcome, err := in.Once(ctx, dedup.Key{ID: m.ID}, func(ctx context.Context, tx *sql.Tx) error {
 		step(conformance.Begun)
-		return insert(ctx, tx, m.ID)
+		_, err := tx.ExecContext(ctx, in.d.insert, m.ID)
+		return err
 	})
 	if outcome == dedup.Applied {
 		step(conformance.Applied)
@@ -41,11 +36,16 @@ func (in inbox) apply(ctx context.Context, m message, step func(conformance.Step
 	return answer(outcome, err)
 }
 
-type position struct{ *dedup.Position[*sql.Tx] }
-
-func newPosition(l *losing) (guarded, error) {
-	return position{dedup.NewPosition[*sql.Tx](l, "probe", dedup.Options{})}, nil
+type position struct {
+	*dedup.Position[*sql.Tx]
+	d *database
 }
+
+func newPosition(d *database) (guarded, error) {
+	return position{dedup.NewPosition[*sql.Tx](d, "probe", dedup.Options{}), d}, nil
+}
+
+func (p position) loseAnswer() { p.d.loseCommit() }
 
 // apply goes on from the position that is stored, once more if somebody moved it.
 func (p position) apply(ctx context.Context, m message, step func(conformance.Step)) error {
@@ -60,7 +60,8 @@ func (p position) apply(ctx context.Context, m message, step func(conformance.St
 		_, err = dedup.AppliedFrom(ctx, p.Position, at, prev, []message{m}, func(message) int64 { return offset },
 			func(ctx context.Context, tx *sql.Tx, m message) error {
 				step(conformance.Begun)
-				return insert(ctx, tx, m.ID)
+				_, err := tx.ExecContext(ctx, p.d.insert, m.ID)
+				return err
 			})
 		if !errors.Is(err, dedup.ErrFenced) {
 			break
@@ -82,42 +83,39 @@ func (p position) apply(ctx context.Context, m message, step func(conformance.St
 // own.
 type calls struct {
 	*dedup.Calls
-	store *losing
+	d     *database
 	keyed bool
+	lose  *atomic.Bool
 }
 
-// callBound is how long one call may take: how long another consumer waits until it
-// takes it for ended, half of it.
+// callBound is how long one call may take: for half of it more another consumer takes
+// it for under way.
 const callBound = 150 * time.Millisecond
 
 // newCalls opens calls to a provider that keeps keys for that long.
-func newCalls(idempotent time.Duration) func(*losing) (guarded, error) {
-	return func(l *losing) (guarded, error) {
-		c, err := dedup.NewCalls(l.Store, "probe", dedup.CallOptions{Bound: callBound, Idempotent: idempotent})
-		return &calls{c, l, idempotent > 0}, err
+func newCalls(idempotent time.Duration) func(*database) (guarded, error) {
+	return func(d *database) (guarded, error) {
+		c, err := dedup.NewCalls(d.calls, "probe", dedup.CallOptions{Bound: callBound, Idempotent: idempotent})
+		return calls{c, d, idempotent > 0, new(atomic.Bool)}, err
 	}
 }
 
-func (c *calls) apply(ctx context.Context, m message, step func(conformance.Step)) error {
+func (c calls) loseAnswer() { c.lose.Store(true) }
+
+func (c calls) apply(ctx context.Context, m message, step func(conformance.Step)) error {
 	outcome, _, err := c.Once(ctx, m.ID, m.Body, func(_ context.Context, key string) ([]byte, error) {
 		step(conformance.Claimed)
 		step(conformance.Begun)
 		// A consumer that froze here doesn't look at its time before it goes on.
-		if err := c.call(context.WithoutCancel(ctx), m.ID, key); err != nil {
+		sent := sql.NullString{String: key, Valid: c.keyed}
+		if _, err := c.d.db.ExecContext(context.WithoutCancel(ctx), c.d.call, m.ID, sent); err != nil {
 			return nil, dedup.NotDone(err)
 		}
-		if c.store.lose.Swap(false) {
+		if c.lose.Swap(false) {
 			return nil, errors.New("the answer was lost by the probe")
 		}
 		step(conformance.Applied)
 		return []byte("done"), nil
 	})
 	return answer(outcome, err)
-}
-
-// call is what the provider does.
-func (c *calls) call(ctx context.Context, id, key string) error {
-	sent := sql.NullString{String: key, Valid: c.keyed}
-	_, err := c.store.DB().ExecContext(ctx, "INSERT INTO effect (id, key) VALUES (?, ?) ON CONFLICT DO NOTHING", id, sent)
-	return err
 }

@@ -2,11 +2,7 @@ package targets
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"net/url"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,15 +12,14 @@ import (
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/redis"
-	"github.com/onceline/onceline/localstack"
 )
 
 // probeLease is how long a store's reservation holds in a probe: how long the next
 // consumer waits after a crash.
 const probeLease = 400 * time.Millisecond
 
-// leaseStores are those that need Redis; nil for none.
-func leaseStores(server *redisServer) []conformance.Store {
+// leaseStores are those in Redis; nil for no server.
+func leaseStores(server *storeServer) []conformance.Store {
 	var stores []conformance.Store
 	for _, kind := range []string{conformance.Lease, conformance.LeaseFenced} {
 		stores = append(stores, conformance.Store{Kind: kind, Name: "redis", Make: server.make,
@@ -33,69 +28,6 @@ func leaseStores(server *redisServer) []conformance.Store {
 			}})
 	}
 	return stores
-}
-
-// redisServer is a Redis that targets share: it is started for the first probe that
-// needs it, and stopped when the last of the targets is closed.
-type redisServer struct {
-	options []localstack.ServerOption
-
-	mu      sync.Mutex
-	targets int
-	db      *localstack.Database
-}
-
-// shared makes t a target whose probes have the server.
-func (s *redisServer) shared(t *conformance.Target) {
-	t.Stores = append(t.Stores, leaseStores(s)...)
-	start := t.Start
-	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
-		i, err := start(ctx)
-		if err != nil {
-			return nil, err
-		}
-		s.mu.Lock()
-		s.targets++
-		s.mu.Unlock()
-		end := i.Close
-		i.Close = func(ctx context.Context) error {
-			var err error
-			if end != nil {
-				err = end(ctx)
-			}
-			return errors.Join(err, s.leave(ctx))
-		}
-		return i, nil
-	}
-}
-
-func (s *redisServer) leave(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.targets--
-	if s.targets > 0 || s.db == nil {
-		return nil
-	}
-	db := s.db
-	s.db = nil
-	return db.Close(ctx)
-}
-
-// make is a store's Make: a prefix of its own on the server.
-func (s *redisServer) make(ctx context.Context) (string, func() error, error) {
-	if s == nil {
-		return "", nil, missing{errors.New("no Redis is started for embedded targets: onceline verify --local does so")}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.db == nil {
-		db, err := localstack.StartRedis(ctx, s.options...)
-		if err != nil {
-			return "", nil, absent(err)
-		}
-		s.db = db
-	}
-	return s.db.URL() + "?" + url.Values{"prefix": {rand.Text() + ":"}}.Encode(), nil, nil
 }
 
 // lease is a lease whose effects take place in the same Redis, by commands of their
@@ -109,7 +41,7 @@ type lease struct {
 }
 
 func openLease(ctx context.Context, address string, fenced bool) (conformance.Guard, error) {
-	u, err := url.Parse(address)
+	u, name, err := nameIn(address)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +49,7 @@ func openLease(ctx context.Context, address string, fenced bool) (conformance.Gu
 	if err != nil {
 		return nil, err
 	}
-	prefix := u.Query().Get("prefix")
+	prefix := name + ":"
 	store, err := redis.New(ctx, client, redis.Options{Prefix: prefix, Window: time.Hour})
 	if err != nil {
 		client.Close()

@@ -5,98 +5,109 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"sync/atomic"
 	"time"
 
+	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/dedup"
-	"github.com/onceline/onceline/dedup/sqlite"
 )
 
 // Stores returns the stores that guard effects in the suite's probes, as
-// conformance.RunIfWorker takes them.
-func Stores() []conformance.Store { return append(embeddedStores(), leaseStores(nil)...) }
+// conformance.RunIfWorker takes them. Those that need a server are not to be had on
+// embedded targets.
+func Stores() []conformance.Store {
+	stores := append(embeddedStores(), leaseStores(nil)...)
+	return append(stores, postgresStores(nil)...)
+}
 
 // embeddedStores are those that need nothing but a folder.
-func embeddedStores() []conformance.Store {
+func embeddedStores() []conformance.Store { return sqlStores("sqlite", makeFolder, openSQLite) }
+
+// sqlStores are the stores in one SQL database.
+func sqlStores(name string, make func(context.Context) (string, func() error, error), open func(context.Context, string) (*database, error)) []conformance.Store {
 	var stores []conformance.Store
 	for _, s := range []struct {
 		kind string
-		open func(*losing) (guarded, error)
+		over func(*database) (guarded, error)
 	}{
 		{conformance.Inbox, newInbox},
 		{conformance.Position, newPosition},
 		{conformance.Call, newCalls(0)},
 		{conformance.CallKeyed, newCalls(time.Hour)},
 	} {
-		stores = append(stores, conformance.Store{Kind: s.kind, Name: "sqlite", Make: makeFolder,
-			Open: func(ctx context.Context, dir string) (conformance.Guard, error) { return openSQLite(ctx, dir, s.open) }})
+		stores = append(stores, conformance.Store{Kind: s.kind, Name: name, Make: make,
+			Open: func(ctx context.Context, address string) (conformance.Guard, error) {
+				db, err := open(ctx, address)
+				if err != nil {
+					return nil, err
+				}
+				over, err := s.over(db)
+				if err != nil {
+					return nil, errors.Join(err, db.close())
+				}
+				return &sqlGuard{db, over}, nil
+			}})
 	}
 	return stores
 }
 
-func makeFolder(context.Context) (string, func() error, error) {
-	dir, err := os.MkdirTemp("", "onceline-store-")
-	return dir, func() error { return os.RemoveAll(dir) }, err
+// database is an SQL database with a store of package dedup in it, and a table in which
+// effects take place.
+type database struct {
+	dedup.PositionDriver[*sql.Tx]
+	calls dedup.CallDriver
+	db    *sql.DB
+	// insert is the effect of the message $1, call that of a call of $1 with the key $2,
+	// which a key that is there already doesn't have; count says how often $1's took
+	// place.
+	insert, call, count string
+	// loseCommit loses the answer to the next commit that takes place.
+	loseCommit func()
+	close      func() error
 }
 
-// guarded is what differs between the stores in SQLite.
+// texts are the statements, in a schema or in none.
+func (d *database) texts(schema string) (create string) {
+	table := schema + "onceline_effect"
+	d.insert = "INSERT INTO " + table + " (id) VALUES ($1)"
+	d.call = "INSERT INTO " + table + " (id, key) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+	d.count = "SELECT count(*) FROM " + table + " WHERE id = $1"
+	return "CREATE TABLE IF NOT EXISTS " + table + " (id TEXT NOT NULL, key TEXT UNIQUE)"
+}
+
+// guarded is what differs between the kinds of store in an SQL database.
 type guarded interface {
 	apply(ctx context.Context, m message, step func(conformance.Step)) error
+	loseAnswer()
 }
 
-// sqliteGuard is a store in a file, with the table in which effects take place.
-type sqliteGuard struct {
-	*losing
-	guarded
+// message is what a store is asked about.
+type message struct {
+	broker.Message
+	at broker.Position
 }
 
-func openSQLite(ctx context.Context, dir string, open func(*losing) (guarded, error)) (conformance.Guard, error) {
-	store, err := sqlite.Open(ctx, filepath.Join(dir, "effects.db"), sqlite.Options{})
-	if err != nil {
-		return nil, err
-	}
-	l := &losing{Store: store}
-	// A key that is known already takes no effect, as with a provider that knows keys.
-	if _, err = store.DB().ExecContext(ctx, "CREATE TABLE IF NOT EXISTS effect (id TEXT NOT NULL, key TEXT UNIQUE)"); err != nil {
-		return nil, errors.Join(err, store.Close())
-	}
-	g, err := open(l)
-	if err != nil {
-		return nil, errors.Join(err, store.Close())
-	}
-	return &sqliteGuard{l, g}, nil
+// sqlGuard is a kind of store in an SQL database.
+type sqlGuard struct {
+	*database
+	kind guarded
 }
 
-// Effects implements [conformance.Guard].
-func (g *sqliteGuard) Effects(ctx context.Context, id string) (n int, err error) {
-	return n, g.DB().QueryRowContext(ctx, "SELECT count(*) FROM effect WHERE id = ?", id).Scan(&n)
+// Apply implements [conformance.Guard].
+func (g *sqlGuard) Apply(ctx context.Context, m broker.Message, at broker.Position, step func(conformance.Step)) error {
+	return g.kind.apply(ctx, message{m, at}, step)
 }
 
 // LoseAnswer implements [conformance.Guard].
-func (g *sqliteGuard) LoseAnswer() { g.lose.Store(true) }
+func (g *sqlGuard) LoseAnswer() { g.kind.loseAnswer() }
 
-// losing is a store that can lose the answer to a commit that took place.
-type losing struct {
-	*sqlite.Store
-	lose atomic.Bool
+// Effects implements [conformance.Guard].
+func (g *sqlGuard) Effects(ctx context.Context, id string) (n int, err error) {
+	return n, g.db.QueryRowContext(ctx, g.count, id).Scan(&n)
 }
 
-func (l *losing) Transact(ctx context.Context, f func(*sql.Tx) error) error {
-	err := l.Store.Transact(ctx, f)
-	if err == nil && l.lose.Swap(false) {
-		return fmt.Errorf("%w: by the probe", dedup.ErrCommitUnknown)
-	}
-	return err
-}
-
-// insert is the effect, in the transaction that is to hold it.
-func insert(ctx context.Context, tx *sql.Tx, id string) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO effect (id) VALUES (?)", id)
-	return err
-}
+// Close implements [conformance.Guard].
+func (g *sqlGuard) Close() error { return g.close() }
 
 // answer says what a consumer does about an outcome.
 func answer(outcome dedup.Outcome, err error) error {
