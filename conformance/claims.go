@@ -158,4 +158,8 @@ var brokerClaims = []Claim{
 		"A consumer hears no answer to what applies its effect, gives the message back, and no store guards the effect: how often is it applied?",
 		answers(boundary.Lost, boundary.Twice, boundary.Once),
 		"To retry may double the effect and to ack may lose it; only a marker beside the effect tells."},
+	{boundary.EffectRewind, 3,
+		"A log is read again from an earlier place, and no store guards the effect: how often is it applied?",
+		answers(boundary.Lost, boundary.Twice, boundary.Once),
+		"To reset offsets is how a log is repaired, and every effect since then is done again."},
 }

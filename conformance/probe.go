@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 
 	"github.com/onceline/onceline/broker/boundary"
 )
@@ -57,7 +58,7 @@ func Probes() []Probe {
 		{"batch", claims(boundary.PublishBatchPartial), 0, probeBatch},
 		{"scope", claims(boundary.PublishDedupScope), 0, probeScope},
 		{"verdict", claims(boundary.PublishDedupVerdict, boundary.PublishDedupBody, boundary.PublishDedupContent), 0, probeVerdict},
-		{"replay", append(effectClaims(replayed), effectClaims(commitUnknown)...), 0, probeReplay},
+		{"replay", slices.Concat(effectClaims(replayed), effectClaims(commitUnknown), effectClaims(rewound)), 0, probeReplay},
 	}
 }
 

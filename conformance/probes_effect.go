@@ -29,6 +29,7 @@ const (
 	zombied       = "zombie"
 	replayed      = "replay"
 	commitUnknown = "commit-unknown"
+	rewound       = "rewind"
 )
 
 // effectClaims are those about a scenario, with no store and with each.

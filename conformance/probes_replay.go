@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/onceline/onceline/broker"
@@ -10,15 +11,16 @@ import (
 // probeReplay. Anomaly: a message that was handled is published again on purpose, as
 // from a dead-letter entity or an archive, and its effect is there twice; or a consumer
 // hears no answer to what applies the effect, gives the message back, and the effect is
-// there twice. Experiment: handle a message, publish it again under the same ID with
-// another Copy, and handle what comes; then have one whose effect takes place without
-// an answer, give it back, and handle what comes.
+// there twice; or a log is read again from an earlier place. Experiment: handle a message,
+// publish it again under the same ID with another Copy, and handle what comes; then have
+// one whose effect takes place without an answer, give it back, and handle what comes;
+// last handle one, and read it again where the broker can go back.
 func probeReplay(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if err := b.openStores(ctx, false, replayed, commitUnknown); err != nil {
+	if err := b.openStores(ctx, false, replayed, commitUnknown, rewound); err != nil {
 		return err
 	}
 	m := b.Message()
@@ -41,7 +43,43 @@ func probeReplay(ctx context.Context, b *Bench) error {
 	if err := b.handleNext(ctx, e, u.ID, "the consumer, to which it came again"); err != nil {
 		return err
 	}
-	return b.answerEffects(ctx, commitUnknown, u.ID, "without an answer, and when the message came again")
+	if err := b.answerEffects(ctx, commitUnknown, u.ID, "without an answer, and when the message came again"); err != nil {
+		return err
+	}
+	return b.rewind(ctx, e)
+}
+
+// rewind handles a message, and once more when the subscription is read again from it.
+func (b *Bench) rewind(ctx context.Context, e ends) error {
+	d, err := b.handOver(ctx, e)
+	if err != nil {
+		return err
+	}
+	if err := b.handle(ctx, &d, "the consumer"); err != nil {
+		return err
+	}
+	if err := b.MustAck(ctx, e.rcv, &d); err != nil {
+		return err
+	}
+	if err := e.rcv.Close(ctx); err != nil {
+		return err
+	}
+	e.rcv, err = e.conn.OpenReceiver(ctx, b.Entity.Subscription, broker.StartFrom(func(partition string) (broker.Position, bool) {
+		return d.Position, partition == d.Position.Partition
+	}))
+	if errors.Is(err, broker.ErrUnsupported) {
+		for _, id := range effectClaims(rewound) {
+			b.NotApplicable(id, "nobody can go back: %v", err)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := b.handleNext(ctx, e, d.ID, "the consumer, which has gone back"); err != nil {
+		return err
+	}
+	return b.answerEffects(ctx, rewound, d.ID, "when it came, and when the subscription was read again from it")
 }
 
 // replay handles m, and what comes when it is published again as another copy.

@@ -21,6 +21,10 @@ func groupEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]bounda
 		Declared: boundary.Twice, Sources: []string{"KAF-F-14"},
 		Note: "A retry applies it again, an ack without one may lose it: commit a marker with the effect.",
 	}
+	e[boundary.EffectRewind] = boundary.Entry{
+		Declared: boundary.Twice, Sources: []string{"KAF-F-34"},
+		Note: "To every effect it is one more copy: use a stored position or an inbox before anybody resets offsets.",
+	}
 	return boundary.Guarded(e, true, "KAF-F-34")
 }
 
@@ -41,6 +45,10 @@ func shareEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]bounda
 	e[boundary.EffectCommitUnknown] = boundary.Entry{
 		Declared: boundary.Twice, Sources: []string{"KAF-F-14"},
 		Note: "A retry applies it again, an ack without one may lose it: commit a marker with the effect.",
+	}
+	e[boundary.EffectRewind] = boundary.Entry{
+		Declared: boundary.NotApplicable, Sources: []string{"KAF-F-50"},
+		Note: "A receiver can't go back: StartFrom is ErrUnsupported.",
 	}
 	return boundary.Guarded(e, false, "KAF-F-50")
 }

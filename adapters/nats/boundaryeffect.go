@@ -21,5 +21,9 @@ func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.En
 		Declared: boundary.Twice, Sources: []string{"NATS-F-27"},
 		Note: "A retry applies it again, an ack without one may lose it: commit a marker with the effect.",
 	}
+	e[boundary.EffectRewind] = boundary.Entry{
+		Declared: boundary.NotApplicable, Sources: []string{"NATS-F-27"},
+		Note: "A receiver can't go back: StartFrom is ErrUnsupported.",
+	}
 	return boundary.Guarded(e, false, "NATS-F-27")
 }

@@ -21,6 +21,10 @@ func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.En
 		Declared: boundary.Twice, Sources: []string{"RMQ-F-12"},
 		Note: "A retry applies it again, an ack without one may lose it: commit a marker with the effect.",
 	}
+	e[boundary.EffectRewind] = boundary.Entry{
+		Declared: boundary.NotApplicable, Sources: []string{"RMQ-F-12"},
+		Note: "A receiver can't go back: StartFrom is ErrUnsupported.",
+	}
 	return boundary.Guarded(e, false, "RMQ-F-12")
 }
 
@@ -41,6 +45,10 @@ func streamEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]bound
 	e[boundary.EffectCommitUnknown] = boundary.Entry{
 		Declared: boundary.Twice, Sources: []string{"RMS-F-10"},
 		Note: "A retry applies it again, an ack without one may lose it: commit a marker with the effect.",
+	}
+	e[boundary.EffectRewind] = boundary.Entry{
+		Declared: boundary.Twice, Sources: []string{"RMS-F-10"},
+		Note: "To every effect it is one more copy: use a stored position or an inbox before anybody resets offsets.",
 	}
 	return boundary.Guarded(e, true, "RMS-F-10")
 }

@@ -55,6 +55,7 @@ const (
 	EffectCrashAfterAck    Claim = "effect.crash-after-ack"
 	EffectReplay           Claim = "effect.replay"
 	EffectCommitUnknown    Claim = "effect.commit-unknown"
+	EffectRewind           Claim = "effect.rewind"
 )
 
 // Answer is one of a claim's closed answers.

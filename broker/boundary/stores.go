@@ -10,11 +10,13 @@ const (
 	EffectInboxZombie              Claim = "effect.inbox.zombie"
 	EffectInboxReplay              Claim = "effect.inbox.replay"
 	EffectInboxCommitUnknown       Claim = "effect.inbox.commit-unknown"
+	EffectInboxRewind              Claim = "effect.inbox.rewind"
 	EffectPositionCrashBefore      Claim = "effect.position.crash-before"
 	EffectPositionCrashAfterEffect Claim = "effect.position.crash-after-effect"
 	EffectPositionZombie           Claim = "effect.position.zombie"
 	EffectPositionReplay           Claim = "effect.position.replay"
 	EffectPositionCommitUnknown    Claim = "effect.position.commit-unknown"
+	EffectPositionRewind           Claim = "effect.position.rewind"
 	EffectLeaseCrashBefore         Claim = "effect.lease.crash-before"
 	EffectLeaseCrashAfterEffect    Claim = "effect.lease.crash-after-effect"
 	EffectLeaseZombie              Claim = "effect.lease.zombie"
@@ -42,6 +44,9 @@ func Guarded(entries map[Claim]Entry, owned bool, sources ...string) map[Claim]E
 	for claim, e := range positioned {
 		if !owned {
 			e = Entry{Declared: NotApplicable, Note: unowned}
+			if claim == EffectInboxRewind {
+				e.Note = "There is no log to go back in."
+			}
 		}
 		e.Sources = append(slices.Clone(sources), e.Sources...)
 		entries[claim] = e
@@ -90,6 +95,7 @@ var guarded = map[Claim]Entry{
 		Note: "The next consumer makes the call again under the same key, within the time that the provider keeps keys."},
 }
 
+// positioned are those that need a log.
 var positioned = map[Claim]Entry{
 	EffectPositionCrashBefore: {Declared: Once,
 		Note: "The position goes with the transaction that the crash ended."},
@@ -99,6 +105,10 @@ var positioned = map[Claim]Entry{
 		Note: "The position is compared with the one that the owner knows, and set: who goes on from another is refused."},
 	EffectPositionReplay: {Declared: Twice,
 		Note: "Another copy has another position and is a new message to this store. The same record read again, as after a reset of the offsets, is not. Where messages are published again, use an inbox."},
+	EffectInboxRewind: {Declared: Once,
+		Note: "As far back as the markers are kept: what is older is applied again."},
+	EffectPositionRewind: {Declared: Once,
+		Note: "What is at the stored position or below was applied. To apply it again on purpose, lower the stored position too."},
 	EffectPositionCommitUnknown: {Declared: Once, Sources: []string{"PG-F-17"},
 		Note: "The position is read again, and tells whether the commit took place."},
 }

@@ -183,6 +183,8 @@ func TestEachWrongStoreIsSeen(t *testing.T) {
 		{conformance.Call, "no marker", map[boundary.Claim]boundary.Answer{
 			boundary.EffectCallCrashBefore: boundary.Once, boundary.EffectCallCrashAfterEffect: boundary.Twice, boundary.EffectCallZombie: boundary.Twice,
 			boundary.EffectCallReplay: boundary.Twice, boundary.EffectCallCommitUnknown: boundary.Twice}},
+		{conformance.Inbox, "no marker", map[boundary.Claim]boundary.Answer{boundary.EffectInboxRewind: boundary.Twice}},
+		{conformance.Position, "no marker", map[boundary.Claim]boundary.Answer{boundary.EffectPositionRewind: boundary.Twice}},
 		{conformance.CallKeyed, "the marker first", map[boundary.Claim]boundary.Answer{boundary.EffectCallKeyedCrashBefore: boundary.Lost}},
 	} {
 		var claims []string
@@ -193,6 +195,9 @@ func TestEachWrongStoreIsSeen(t *testing.T) {
 			t.Parallel()
 			target := targets.Memory()
 			target.Exclusive = true
+			if c.want[boundary.EffectInboxRewind]+c.want[boundary.EffectPositionRewind] != "" {
+				target = targets.RabbitMQStream() // it can go back
+			}
 			store, known := byStore[[2]string{c.kind, c.name}]
 			if !known {
 				t.Fatal("there is no such store")
