@@ -140,14 +140,17 @@ func (b *Bench) handle(ctx context.Context, d *broker.Delivery, who string) erro
 func (b *Bench) loseAnswers(ctx context.Context, d *broker.Delivery, who string) error {
 	b.Effect(d.ID, who+", which hears no answer")
 	for _, s := range b.stores {
-		s.guard.LoseAnswer()
+		lost := s.guard.LoseAnswer()
 		err := s.guard.Apply(ctx, d.Message, d.Position, func(Step) {})
 		if err != nil && !errors.Is(err, ErrParked) && !errors.Is(err, ErrAgain) {
 			return fmt.Errorf("%s on %s: %q by %s: %w", s.Kind, s.Name, d.ID, who, err)
 		}
-		n, lost := s.guard.Effects(ctx, d.ID)
-		if lost != nil {
-			return lost
+		if !lost() {
+			return fmt.Errorf("%s on %s: no answer was lost", s.Kind, s.Name)
+		}
+		n, counted := s.guard.Effects(ctx, d.ID)
+		if counted != nil {
+			return counted
 		}
 		b.history.Add(report.Store, "store", d.ID, "%s: the answer is lost and the effect is %s; to %s it says: %s", s.Kind, applied(n), who, verdict(err))
 		if n == 0 {

@@ -37,8 +37,9 @@ type Guard interface {
 	// what step has let pass.
 	Apply(ctx context.Context, m broker.Message, at broker.Position, step func(Step)) error
 	// LoseAnswer has the next commit of an effect, or the next call of who takes it, done
-	// and its answer lost.
-	LoseAnswer()
+	// and its answer lost. The function that it returns reports whether that has
+	// happened.
+	LoseAnswer() (lost func() bool)
 	// Effects returns how often the effect of a message took place.
 	Effects(ctx context.Context, id string) (int, error)
 	// Close releases it; what Make made stays.

@@ -21,7 +21,7 @@ func newInbox(d *database) (guarded, error) {
 	return inbox{dedup.New[*sql.Tx](d, "probe", dedup.Options{}), d}, nil
 }
 
-func (in inbox) loseAnswer() { in.d.loseCommit() }
+func (in inbox) losing() *atomic.Bool { return in.d.lose }
 
 func (in inbox) apply(ctx context.Context, m message, step func(conformance.Step)) error {
 	step(conformance.Claimed)
@@ -45,7 +45,7 @@ func newPosition(d *database) (guarded, error) {
 	return position{dedup.NewPosition[*sql.Tx](d, "probe", dedup.Options{}), d}, nil
 }
 
-func (p position) loseAnswer() { p.d.loseCommit() }
+func (p position) losing() *atomic.Bool { return p.d.lose }
 
 // apply goes on from the position that is stored, once more if somebody moved it.
 func (p position) apply(ctx context.Context, m message, step func(conformance.Step)) error {
@@ -100,7 +100,7 @@ func newCalls(idempotent time.Duration) func(*database) (guarded, error) {
 	}
 }
 
-func (c calls) loseAnswer() { c.lose.Store(true) }
+func (c calls) losing() *atomic.Bool { return c.lose }
 
 func (c calls) apply(ctx context.Context, m message, step func(conformance.Step)) error {
 	outcome, _, err := c.Once(ctx, m.ID, m.Body, func(_ context.Context, key string) ([]byte, error) {

@@ -119,7 +119,7 @@ type losingLease struct {
 }
 
 // LoseAnswer implements [conformance.Guard].
-func (l *losingLease) LoseAnswer() { l.lose.Store(true) }
+func (l *losingLease) LoseAnswer() func() bool { return arm(&l.lose) }
 
 func (l *losingLease) Complete(ctx context.Context, rs []*dedup.Reservation) {
 	l.LeaseDriver.Complete(ctx, rs)

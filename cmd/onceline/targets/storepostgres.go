@@ -32,14 +32,14 @@ func openPostgresStore(ctx context.Context, address string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lose atomic.Bool
+	lose := new(atomic.Bool)
 	dial := config.DialFunc
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		return &cutOnCommit{Conn: c, lose: &lose}, nil
+		return &cutOnCommit{Conn: c, lose: lose}, nil
 	}
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(1)
@@ -47,7 +47,7 @@ func openPostgresStore(ctx context.Context, address string) (*database, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	d.loseCommit = func() { lose.Store(true) }
+	d.lose = lose
 	return d, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -61,9 +62,10 @@ type database struct {
 	// which a key that is there already doesn't have; count says how often $1's took
 	// place.
 	insert, call, count string
-	// loseCommit loses the answer to the next commit that takes place.
-	loseCommit func()
-	close      func() error
+	// lose is set to lose the answer to the next commit that takes place, and cleared
+	// when that is lost.
+	lose  *atomic.Bool
+	close func() error
 }
 
 // texts are the statements, in a schema or in none.
@@ -78,7 +80,7 @@ func (d *database) texts(schema string) (create string) {
 // guarded is what differs between the kinds of store in an SQL database.
 type guarded interface {
 	apply(ctx context.Context, m message, step func(conformance.Step)) error
-	loseAnswer()
+	losing() *atomic.Bool
 }
 
 // message is what a store is asked about.
@@ -99,7 +101,13 @@ func (g *sqlGuard) Apply(ctx context.Context, m broker.Message, at broker.Positi
 }
 
 // LoseAnswer implements [conformance.Guard].
-func (g *sqlGuard) LoseAnswer() { g.kind.loseAnswer() }
+func (g *sqlGuard) LoseAnswer() func() bool { return arm(g.kind.losing()) }
+
+// arm sets lose and returns whether somebody has cleared it.
+func arm(lose *atomic.Bool) func() bool {
+	lose.Store(true)
+	return func() bool { return !lose.Load() }
+}
 
 // Effects implements [conformance.Guard].
 func (g *sqlGuard) Effects(ctx context.Context, id string) (n int, err error) {

@@ -26,7 +26,7 @@ func openSQLite(ctx context.Context, dir string) (*database, error) {
 		return nil, err
 	}
 	l := &losing{Store: store}
-	d := &database{PositionDriver: l, calls: store, db: store.DB(), loseCommit: func() { l.lose.Store(true) }, close: store.Close}
+	d := &database{PositionDriver: l, calls: store, db: store.DB(), lose: &l.lose, close: store.Close}
 	if _, err = d.db.ExecContext(ctx, d.texts("")); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

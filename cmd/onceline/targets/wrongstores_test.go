@@ -96,7 +96,10 @@ func (w *wrongStore) mark(ctx context.Context, id string) (fresh bool, err error
 	return n > 0, err
 }
 
-func (w *wrongStore) LoseAnswer() { w.lose.Store(true) }
+func (w *wrongStore) LoseAnswer() func() bool {
+	w.lose.Store(true)
+	return func() bool { return !w.lose.Load() }
+}
 
 func (w *wrongStore) Effects(ctx context.Context, id string) (n int, err error) {
 	return n, w.db.QueryRowContext(ctx, "SELECT count(*) FROM effect WHERE id = ?", id).Scan(&n)
