@@ -3,7 +3,6 @@ package targets
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"io"
 	"net"
@@ -18,19 +17,54 @@ import (
 
 // postgresStores are the stores in PostgreSQL; nil for no server.
 func postgresStores(server *storeServer) []conformance.Store {
-	return sqlStores("postgres", server.make, openPostgresStore)
+	prepared := func(ctx context.Context) (string, func() error, error) {
+		address, remove, err := server.make(ctx)
+		if err == nil {
+			err = preparePostgres(ctx, address)
+		}
+		return address, remove, err
+	}
+	return sqlStores("postgres", prepared, openPostgresStore)
 }
 
-// openPostgresStore opens the schema that an address names, with one connection, which
-// is cut to lose an answer.
-func openPostgresStore(ctx context.Context, address string) (*database, error) {
+// preparePostgres makes the schema that an address names, and what belongs in it.
+func preparePostgres(ctx context.Context, address string) error {
+	d, schema, err := connectPostgres(address)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if _, err := d.db.ExecContext(ctx, "CREATE SCHEMA "+schema); err != nil {
+		return err
+	}
+	store := d.PositionDriver.(*postgres.SQL)
+	if err := store.Migrate(ctx); err != nil {
+		return err
+	}
+	if _, err := d.db.ExecContext(ctx, d.texts(schema+".")); err != nil {
+		return err
+	}
+	return store.Verify(ctx)
+}
+
+// openPostgresStore opens the schema that an address names.
+func openPostgresStore(_ context.Context, address string) (*database, error) {
+	d, schema, err := connectPostgres(address)
+	if err == nil {
+		d.texts(schema + ".")
+	}
+	return d, err
+}
+
+// connectPostgres is a database of one connection, which is cut to lose an answer.
+func connectPostgres(address string) (*database, string, error) {
 	u, schema, err := nameIn(address)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	config, err := pgx.ParseConfig(u.String())
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	lose := new(atomic.Bool)
 	dial := config.DialFunc
@@ -43,31 +77,11 @@ func openPostgresStore(ctx context.Context, address string) (*database, error) {
 	}
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(1)
-	d, err := preparePostgres(ctx, db, schema)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	d.lose = lose
-	return d, nil
-}
-
-func preparePostgres(ctx context.Context, db *sql.DB, schema string) (*database, error) {
-	if _, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+schema); err != nil {
-		return nil, err
-	}
 	store, err := postgres.NewSQL(db, postgres.Options{Schema: schema})
 	if err != nil {
-		return nil, err
+		return nil, "", errors.Join(err, db.Close())
 	}
-	if err := store.Migrate(ctx); err != nil {
-		return nil, err
-	}
-	if err := store.Verify(ctx); err != nil {
-		return nil, err
-	}
-	d := &database{PositionDriver: store, calls: store, db: db, close: db.Close}
-	_, err = db.ExecContext(ctx, d.texts(schema+"."))
-	return d, err
+	return &database{PositionDriver: store, calls: store, db: db, lose: lose, close: db.Close}, schema, nil
 }
 
 // cutOnCommit is a connection to PostgreSQL that is cut when the answer to a commit is
