@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -35,7 +37,7 @@ func (b *Bench) openStores(ctx context.Context, own bool, scenarios ...string) e
 		}
 		if kind == Position && !b.Target.Exclusive {
 			for _, id := range ids {
-				b.NotApplicable(id, "no consumer owns a sequence of messages here: one that comes again behind a later one would be taken for applied")
+				b.conclude(id, answer{verdict: report.NotApplicable, reason: "no consumer owns a sequence of messages here: one that comes again behind a later one would be taken for applied"})
 			}
 			continue
 		}
@@ -44,7 +46,9 @@ func (b *Bench) openStores(ctx context.Context, own bool, scenarios ...string) e
 			return err
 		}
 		if why != "" {
-			b.unverifiable(why, ids...)
+			for _, id := range ids {
+				b.conclude(id, answer{verdict: report.NotVerifiable, reason: why})
+			}
 		}
 	}
 	return nil
@@ -77,7 +81,7 @@ func (b *Bench) openStore(ctx context.Context, kind string, own bool) (why strin
 		if err != nil {
 			return "", fmt.Errorf("open the store %s on %s: %w", kind, s.Name, err)
 		}
-		b.history.Add(report.Store, "open", "", "%s on %s", kind, s.Name)
+		b.history.Add(report.Store, kind, "", "opened on %s", s.Name)
 		return "", nil
 	}
 	if why == "" {
@@ -130,7 +134,7 @@ func (b *Bench) handle(ctx context.Context, d *broker.Delivery, who string) erro
 		if err != nil && !errors.Is(err, ErrParked) && !errors.Is(err, ErrAgain) {
 			return fmt.Errorf("%s on %s: %q by %s: %w", s.Kind, s.Name, d.ID, who, err)
 		}
-		b.history.Add(report.Store, "store", d.ID, "%s, asked by %s: %s", s.Kind, who, verdict(err))
+		b.history.Add(report.Store, s.Kind, d.ID, "asked by %s: %s", who, verdict(err))
 	}
 	return nil
 }
@@ -152,7 +156,7 @@ func (b *Bench) loseAnswers(ctx context.Context, d *broker.Delivery, who string)
 		if counted != nil {
 			return counted
 		}
-		b.history.Add(report.Store, "store", d.ID, "%s: the answer is lost and the effect is %s; to %s it says: %s", s.Kind, applied(n), who, verdict(err))
+		b.history.Add(report.Store, s.Kind, d.ID, "the answer is lost and the effect is %s; to %s it says: %s", applied(n), who, verdict(err))
 		if n == 0 {
 			return fmt.Errorf("%s on %s: the effect whose answer is lost isn't there", s.Kind, s.Name)
 		}
@@ -166,7 +170,7 @@ func (b *Bench) loseAnswers(ctx context.Context, d *broker.Delivery, who string)
 func (b *Bench) answerEffects(ctx context.Context, scenario, id, what string) error {
 	if c, ok := Lookup(effectClaim("", scenario)); ok {
 		n := CheckEffects(b.history.Events())[id]
-		b.Answer(c.ID, times(n), "%s with no store: %s", applied(n), what)
+		b.conclude(c.ID, answer{observed: times(n), reason: fmt.Sprintf("%s with no store: %s", applied(n), what)})
 	}
 	return b.answerStores(ctx, scenario, id, what)
 }
@@ -182,8 +186,8 @@ func (b *Bench) answerStores(ctx context.Context, scenario, id, what string) err
 		if err != nil {
 			return fmt.Errorf("count the effects in %s on %s: %w", s.Kind, s.Name, err)
 		}
-		b.history.Add(report.Store, "count", id, "%s: %d", s.Kind, n)
-		b.Answer(c.ID, times(n), "%s by %s on %s: %s", applied(n), s.Kind, s.Name, what)
+		b.history.Add(report.Store, s.Kind, id, "%s", applied(n))
+		b.conclude(c.ID, answer{observed: times(n), reason: fmt.Sprintf("%s by %s on %s: %s", applied(n), s.Kind, s.Name, what)})
 	}
 	return nil
 }
@@ -197,4 +201,31 @@ func applied(n int) string {
 		return "applied once"
 	}
 	return fmt.Sprintf("applied %d times", n)
+}
+
+// conclude records an answer whose reason is of no interest to the probe's other
+// claims.
+func (b *Bench) conclude(id boundary.Claim, a answer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.findings[id] = a
+}
+
+// concerning is what of a probe's evidence is about a claim: of the stores, and of the
+// effects that none guards, the claim's own.
+func concerning(id boundary.Claim, e report.Evidence) report.Evidence {
+	own := ""
+	for _, kind := range StoreKinds() {
+		if rest, found := strings.CutPrefix(string(id), string(effectClaim(kind, ""))); found && !strings.Contains(rest, ".") {
+			own = kind
+		}
+	}
+	out := report.Evidence{Notes: e.Notes, History: []report.Event{}}
+	for _, event := range e.History {
+		other := event.Kind != own && slices.Contains(StoreKinds(), event.Kind) || event.Kind == kindEffect && own != ""
+		if event.Actor != report.Store || !other {
+			out.History = append(out.History, event)
+		}
+	}
+	return out
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,7 +35,9 @@ func (c *counted) Close() error                                 { c.closed++; re
 // store is c as a value; removed counts what was removed.
 func (c *counted) store(kind, name string, removed *int) Store {
 	return Store{Kind: kind, Name: name,
-		Make: func(context.Context) (string, func() error, error) { return name, func() error { *removed++; return nil }, nil },
+		Make: func(context.Context) (string, func() error, error) {
+			return name, func() error { *removed++; return nil }, nil
+		},
 		Open: func(_ context.Context, address string) (Guard, error) {
 			if address != name {
 				return nil, fmt.Errorf("address %q", address)
@@ -134,6 +137,30 @@ func TestAnAnswerThatWasNotLost(t *testing.T) {
 		err := b.loseAnswers(t.Context(), &broker.Delivery{Message: broker.Message{ID: "m"}}, "the consumer")
 		if (err == nil) != lost {
 			t.Errorf("lost %v: %v", lost, err)
+		}
+	}
+}
+
+// TestConcerning: the evidence of a claim doesn't have what other stores did.
+func TestConcerning(t *testing.T) {
+	var all report.Evidence
+	for _, kind := range append(StoreKinds(), kindEffect, "wait") {
+		all.History = append(all.History, report.Event{Actor: report.Store, Kind: kind, ID: "m"})
+	}
+	all.History = append(all.History, report.Event{Actor: report.Consumer, Kind: kindDelivery, ID: "m"})
+	for id, want := range map[boundary.Claim][]string{
+		boundary.EffectZombie:               {kindEffect, "wait", kindDelivery},
+		boundary.EffectLeaseZombie:          {Lease, "wait", kindDelivery},
+		boundary.EffectLeaseFencedZombie:    {LeaseFenced, "wait", kindDelivery},
+		boundary.EffectCallKeyedCrashBefore: {CallKeyed, "wait", kindDelivery},
+		boundary.DeliverRedeliverCrash:      {kindEffect, "wait", kindDelivery},
+	} {
+		var got []string
+		for _, e := range concerning(id, all).History {
+			got = append(got, e.Kind)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", id, got, want)
 		}
 	}
 }

@@ -35,7 +35,6 @@ func (n Need) own() bool { return n.has(NeedRestart | NeedKill) }
 func Probes() []Probe {
 	return []Probe{
 		{"zombie", effectClaims(zombied), 0, probeZombie},
-		{"effect-crash", append(effectClaims(crashBefore), append(storeClaims(crashAfter), boundary.EffectCrashAfterAck)...), 0, probeEffectCrash},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},
 		{"final", claims(boundary.SettleFinal), NeedRestart, probeFinal},
 		{"stale", claims(boundary.SettleStale), 0, probeStale},
@@ -50,6 +49,7 @@ func Probes() []Probe {
 		{"attempt", claims(boundary.DeliverAttempt), 0, probeAttempt},
 		{"dead-letter", claims(boundary.DeliverDeadLetter), 0, probeDeadLetter},
 		{"order", claims(boundary.DeliverOrderKey), 0, probeOrder},
+		{"effect-crash", append(slices.Concat(effectClaims(crashBefore), storeClaims(crashAfter)), boundary.EffectCrashAfterAck), 0, probeEffectCrash},
 		{"settle-answer", claims(boundary.SettleAnswer), 0, probeSettleAnswer},
 		{"lost-response", claims(boundary.PublishDedupLostResponse), NeedFault, probeLostResponse},
 		{"new-producer", claims(boundary.PublishDedupNewProducer), NeedFault, probeNewProducer},

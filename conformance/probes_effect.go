@@ -37,6 +37,23 @@ func effectClaims(scenario string) []boundary.Claim {
 	return append(claims(effectClaim("", scenario)), storeClaims(scenario)...)
 }
 
+// longer wishes for a lease in which several stores can be asked, where the shortest is
+// waited for in real time.
+func (b *Bench) longer(e *broker.Entity) {
+	if b.Instance.Advance == nil {
+		e.Lease *= 3
+	}
+}
+
+// unhurried is sender with such a lease.
+func (b *Bench) unhurried(ctx context.Context) (broker.Publisher, error) {
+	c, err := b.Ensure(ctx, b.longer)
+	if err != nil {
+		return nil, err
+	}
+	return b.Publisher(ctx, c)
+}
+
 // probeZombie. Anomaly: a consumer stops for longer than it may hold a message
 // (a long pause of its runtime, a frozen machine), another takes over, and the
 // first goes on as if nothing had been: the effect is there twice. Experiment:
@@ -45,7 +62,7 @@ func effectClaims(scenario string) []boundary.Claim {
 // effect, as consumers do; that the broker let a second one have the message decides.
 // With one it has asked that before it froze.
 func probeZombie(ctx context.Context, b *Bench) error {
-	pub, err := b.sender(ctx)
+	pub, err := b.unhurried(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,11 +128,11 @@ func probeZombie(ctx context.Context, b *Bench) error {
 // effect. Then it is killed, another one handles what comes again, and the effects are
 // counted.
 func probeEffectCrash(ctx context.Context, b *Bench) error {
-	pub, err := b.sender(ctx)
+	pub, err := b.unhurried(ctx)
 	if err != nil {
 		return err
 	}
-	all := append(effectClaims(crashBefore), append(storeClaims(crashAfter), boundary.EffectCrashAfterAck)...)
+	all := append(slices.Concat(effectClaims(crashBefore), storeClaims(crashAfter)), boundary.EffectCrashAfterAck)
 	if !b.canCrash() {
 		b.unverifiable("consumers can't be killed here: the instance has no URL, or the program doesn't call RunIfWorker", all...)
 		return nil

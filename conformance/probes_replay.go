@@ -16,7 +16,7 @@ import (
 // one whose effect takes place without an answer, give it back, and handle what comes;
 // last handle one, and read it again where the broker can go back.
 func probeReplay(ctx context.Context, b *Bench) error {
-	e, err := b.ends(ctx, nil)
+	e, err := b.ends(ctx, b.longer)
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,7 @@ type workerEvent struct {
 	Attempt int          `json:"attempt,omitempty"`
 	State   broker.State `json:"state,omitempty"`
 	Note    string       `json:"note,omitempty"`
+	Said    []string     `json:"said,omitempty"` // by each store
 }
 
 // runWorker receives one message when told "receive", applies its effect when

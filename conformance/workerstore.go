@@ -68,7 +68,7 @@ func (g *guards) do(ctx context.Context, command string, d *broker.Delivery) (wo
 	case "reach":
 		return workerEvent{Event: "reached", ID: d.ID}, g.reach(ctx, d, Step(rest))
 	case "finish":
-		return workerEvent{Event: "finished", ID: d.ID, Note: g.finish()}, nil
+		return workerEvent{Event: "finished", ID: d.ID, Said: g.finish()}, nil
 	}
 	return workerEvent{}, fmt.Errorf("unknown command %q", command)
 }
@@ -117,17 +117,13 @@ func orEnded(err error) error {
 }
 
 // finish lets those that are held go on, and says how each ended.
-func (g *guards) finish() string {
-	if g.let == nil {
-		return ""
-	}
+func (g *guards) finish() []string {
 	close(g.let)
-	g.let = nil
-	var said []string
+	said := make([]string, len(g.ended))
 	for i, ended := range g.ended {
-		said = append(said, g.specs[i].Kind+": "+verdict(<-ended))
+		said[i] = verdict(<-ended)
 	}
-	return strings.Join(said, "; ")
+	return said
 }
 
 // verdict puts what Guard.Apply returned into words.
@@ -144,7 +140,9 @@ func (w *worker) reach(ctx context.Context, step Step) error {
 	}
 	e, err := w.tell(ctx, "reach "+string(step), "reached")
 	if err == nil {
-		w.bench.history.Add(report.Store, "step", e.ID, "%s is at the step %q with each store", w.name, step)
+		for _, s := range w.bench.stores {
+			w.bench.history.Add(report.Store, s.Kind, e.ID, "asked by %s, which is held at the step %q", w.name, step)
+		}
 	}
 	return err
 }
@@ -154,8 +152,10 @@ func (w *worker) finish(ctx context.Context) error {
 		return nil
 	}
 	e, err := w.tell(ctx, "finish", "finished")
-	if err == nil {
-		w.bench.history.Add(report.Store, "step", e.ID, "%s goes on: %s", w.name, e.Note)
+	if err == nil && len(e.Said) == len(w.bench.stores) {
+		for i, s := range w.bench.stores {
+			w.bench.history.Add(report.Store, s.Kind, e.ID, "%s goes on: %s", w.name, e.Said[i])
+		}
 	}
 	return err
 }

@@ -13,8 +13,15 @@ import (
 	"github.com/onceline/onceline/dedup/sqlite"
 )
 
+// makeFolder makes a folder for a database, in memory where there is such a place: what
+// a killed process had committed is there too, and only a machine that loses its power
+// would miss the disk, for which hundreds of commits would wait.
 func makeFolder(context.Context) (string, func() error, error) {
-	dir, err := os.MkdirTemp("", "onceline-store-")
+	const memory = "/dev/shm" // of Linux
+	dir, err := os.MkdirTemp(memory, "onceline-store-")
+	if err != nil {
+		dir, err = os.MkdirTemp("", "onceline-store-")
+	}
 	return dir, func() error { return os.RemoveAll(dir) }, err
 }
 
