@@ -7,6 +7,7 @@ import "github.com/onceline/onceline/broker/boundary"
 func Boundary() boundary.Boundary {
 	return boundary.Boundary{
 		Broker: "nats",
+		Limits: limits(),
 		Of:     "NATS JetStream 2.15, file storage, one replica, limits retention",
 		Entries: effects(map[boundary.Claim]boundary.Entry{
 			boundary.PublishAckDurable: {

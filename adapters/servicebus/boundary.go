@@ -9,6 +9,7 @@ func BoundaryQueue() boundary.Boundary {
 		Broker:  "servicebus",
 		Of:      "Azure Service Bus, Standard or Premium, queue with duplicate detection, no sessions, not partitioned",
 		Entries: entries(false),
+		Limits:  limits(),
 	}
 }
 
@@ -18,6 +19,7 @@ func BoundarySessions() boundary.Boundary {
 		Broker:  "servicebus",
 		Of:      "Azure Service Bus, Standard or Premium, queue with duplicate detection and sessions, not partitioned",
 		Entries: entries(true),
+		Limits:  limits(),
 	}
 }
 
