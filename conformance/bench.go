@@ -29,6 +29,7 @@ type Bench struct {
 	mu       sync.Mutex
 	conns    []broker.Conn
 	workers  []*worker
+	stores   []benchStore
 	ensured  []broker.Entity
 	findings map[boundary.Claim]answer
 	notes    []string
@@ -383,6 +384,7 @@ func (b *Bench) close() {
 			b.Note("cleanup: close a connection: %v", err)
 		}
 	}
+	b.closeStores()
 	if err := b.cleanup(ctx, ensured); err != nil {
 		b.Note("cleanup: %v", err)
 	}

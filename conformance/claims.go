@@ -33,7 +33,9 @@ func Lookup(id boundary.Claim) (Claim, bool) {
 
 func answers(as ...boundary.Answer) []boundary.Answer { return as }
 
-var catalogue = []Claim{
+var catalogue = slices.Concat(brokerClaims, guardedClaims())
+
+var brokerClaims = []Claim{
 	{boundary.PublishAckDurable, 1,
 		"Is a message with a good receipt still there after the broker's process is killed and started again?",
 		answers(boundary.Lost, boundary.Kept),
@@ -140,4 +142,24 @@ var catalogue = []Claim{
 		"A consumer is stopped for longer than it may hold a message, then goes on, and no store guards the effect: how often is it applied?",
 		answers(boundary.Lost, boundary.Twice, boundary.Once),
 		"A fence on the ack comes too late for the effect; the effect's own store must refuse it."},
+	{boundary.EffectCrashBefore, 3,
+		"A consumer is killed between the delivery and its effect: how often is it applied?",
+		answers(boundary.Lost, boundary.Twice, boundary.Once),
+		"A message that was acked before its effect is lost by a crash; nothing brings it again."},
+	{boundary.EffectCrashAfterAck, 3,
+		"A consumer is killed after its ack: how often is the effect applied?",
+		answers(boundary.Lost, boundary.Twice, boundary.Once),
+		"An ack that dies with its consumer's connection brings a message again that was done."},
+	{boundary.EffectReplay, 3,
+		"A message is published again on purpose, as from a dead-letter entity, and no store guards the effect: how often is it applied?",
+		answers(boundary.Lost, boundary.Twice, boundary.Once),
+		"Nobody resubmits dead letters or replays an archive safely before the consumer knows the messages again."},
+	{boundary.EffectCommitUnknown, 3,
+		"A consumer hears no answer to what applies its effect, gives the message back, and no store guards the effect: how often is it applied?",
+		answers(boundary.Lost, boundary.Twice, boundary.Once),
+		"To retry may double the effect and to ack may lose it; only a marker beside the effect tells."},
+	{boundary.EffectRewind, 3,
+		"A log is read again from an earlier place, and no store guards the effect: how often is it applied?",
+		answers(boundary.Lost, boundary.Twice, boundary.Once),
+		"To reset offsets is how a log is repaired, and every effect since then is done again."},
 }

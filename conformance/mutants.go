@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +39,9 @@ func Mutants() []Mutant {
 		{"forgets-attempts", "receive", boundary.DeliverAttempt, mutation{receive: forgetAttempts}},
 		{"new-id-per-retry", "publish", boundary.PublishDedupLostResponse, mutation{publish: newIDs()}},
 		{"stored-for-a-duplicate", "publish", boundary.PublishDedupVerdict, mutation{publish: hideDuplicates}},
+		{"copy-lost", "publish", boundary.EffectReplay, mutation{publish: loseCopies}},
+		{"nack-as-ack", "settle", boundary.EffectCommitUnknown, mutation{settle: ackNacks}},
+		{"ack-never-sent", "settle", boundary.EffectCrashAfterAck, mutation{settle: dropAcks}},
 	}
 }
 
@@ -104,6 +108,25 @@ func hideDuplicates(ctx context.Context, next driver.Publisher, ms []broker.Mess
 			rs[i].Verdict = broker.Stored
 		}
 	}
+}
+
+// loseCopies takes what is published again on purpose for a retry.
+func loseCopies(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
+	own := slices.Clone(ms)
+	for i := range own {
+		own[i].Copy = ""
+	}
+	next.Publish(ctx, own, rs)
+}
+
+// ackNacks settles for good what is given back.
+func ackNacks(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	for i := range ops {
+		if ops[i].Settlement.Action == broker.Nack {
+			ops[i].Settlement.Action = broker.Ack
+		}
+	}
+	next.Settle(ctx, ops)
 }
 
 // RunMutants runs each mutant of t's adapter against the claim that has to kill

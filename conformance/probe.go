@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 
 	"github.com/onceline/onceline/broker/boundary"
 )
@@ -33,7 +34,7 @@ func (n Need) own() bool { return n.has(NeedRestart | NeedKill) }
 // of several at a time ends soonest.
 func Probes() []Probe {
 	return []Probe{
-		{"zombie", claims(boundary.EffectZombie), 0, probeZombie},
+		{"zombie", effectClaims(zombied), 0, probeZombie},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},
 		{"final", claims(boundary.SettleFinal), NeedRestart, probeFinal},
 		{"stale", claims(boundary.SettleStale), 0, probeStale},
@@ -48,6 +49,7 @@ func Probes() []Probe {
 		{"attempt", claims(boundary.DeliverAttempt), 0, probeAttempt},
 		{"dead-letter", claims(boundary.DeliverDeadLetter), 0, probeDeadLetter},
 		{"order", claims(boundary.DeliverOrderKey), 0, probeOrder},
+		{"effect-crash", append(slices.Concat(effectClaims(crashBefore), storeClaims(crashAfter)), boundary.EffectCrashAfterAck), 0, probeEffectCrash},
 		{"settle-answer", claims(boundary.SettleAnswer), 0, probeSettleAnswer},
 		{"lost-response", claims(boundary.PublishDedupLostResponse), NeedFault, probeLostResponse},
 		{"new-producer", claims(boundary.PublishDedupNewProducer), NeedFault, probeNewProducer},
@@ -56,6 +58,7 @@ func Probes() []Probe {
 		{"batch", claims(boundary.PublishBatchPartial), 0, probeBatch},
 		{"scope", claims(boundary.PublishDedupScope), 0, probeScope},
 		{"verdict", claims(boundary.PublishDedupVerdict, boundary.PublishDedupBody, boundary.PublishDedupContent), 0, probeVerdict},
+		{"replay", slices.Concat(effectClaims(replayed), effectClaims(commitUnknown), effectClaims(rewound)), 0, probeReplay},
 	}
 }
 

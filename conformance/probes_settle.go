@@ -186,6 +186,11 @@ func (b *Bench) lateConsumer(ctx context.Context, unfenced bool) (consumer, erro
 func (b *Bench) takeOver(ctx context.Context, late consumer, next broker.Receiver, id string) (broker.Delivery, error) {
 	late.freeze()
 	defer late.thaw()
+	return b.overtake(ctx, next, id)
+}
+
+// overtake is takeOver from one that is frozen.
+func (b *Bench) overtake(ctx context.Context, next broker.Receiver, id string) (broker.Delivery, error) {
 	bound := max(b.Target.Lease, b.Target.Session)
 	if b.Instance.Advance != nil {
 		if err := b.Wait(ctx, bound+slack(bound)); err != nil {

@@ -281,7 +281,7 @@ func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Optio
 		entry := t.Boundary.Entries[id]
 		f := report.Finding{Claim: string(id), Hop: c.Hop, Question: c.Question,
 			Declared: string(entry.Declared), Documented: string(entry.Documented), Source: entry.Sources, Note: entry.Note,
-			Basis: t.basis(), Evidence: evidence, Seconds: b.took.Seconds()}
+			Basis: t.basis(), Evidence: concerning(id, evidence), Seconds: b.took.Seconds()}
 		t.judge(&f, c, found, err)
 		fs = append(fs, f)
 	}

@@ -75,6 +75,9 @@ type Target struct {
 	// Key is what all messages have as ordering key that a probe gives none to: a
 	// broker that keeps the order of keys does so only among messages with one.
 	Key string
+	// Stores guard effects in the probes of hop 3; without one of a kind the claims about
+	// it are not verifiable. They must be given to RunIfWorker too.
+	Stores []Store
 	// Patience is how long a probe waits for a message before it says that
 	// there is none. Default 2 s.
 	Patience time.Duration

@@ -53,7 +53,7 @@ func GroupBoundary() boundary.Boundary {
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-37"},
 		Note: "Confirmed is final, Pending is not. A group that stays empty for seven days loses its offsets and begins where a new one would.",
 	}
-	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, consumer group; measured on 4.2.0: one node and three, the classic protocol and KIP-848's, transaction.version 1 and 2", Entries: e, Limits: limitsGroup()}
+	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, consumer group; measured on 4.2.0: one node and three, the classic protocol and KIP-848's, transaction.version 1 and 2", Entries: groupEffects(e), Limits: limitsGroup()}
 }
 
 // ShareBoundary is where the guarantees of Kafka with a share group end, behind
@@ -105,7 +105,7 @@ func ShareBoundary() boundary.Boundary {
 	e[boundary.SettleFinal] = boundary.Entry{
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-45"},
 	}
-	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, share group (KIP-932); measured on 4.2.0: one node and three", Entries: e, Limits: limitsShare()}
+	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, share group (KIP-932); measured on 4.2.0: one node and three", Entries: shareEffects(e), Limits: limitsShare()}
 }
 
 // hopOne is what doesn't depend on how messages are received.

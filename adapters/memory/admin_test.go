@@ -226,6 +226,10 @@ func TestBoundary(t *testing.T) {
 		boundary.DeliverRedeliverExpiry, boundary.DeliverRedeliverCrash, boundary.DeliverRedeliverNackDelay, boundary.DeliverAttempt,
 		boundary.DeliverOrderKey, boundary.DeliverCancel, boundary.DeliverDeadLetter, boundary.SettleAnswer, boundary.SettleLostResponse,
 		boundary.SettleStale, boundary.SettleFinal, boundary.VendorSettleStale, boundary.EffectCrashAfterEffect, boundary.EffectZombie}
+	all = append(all, boundary.EffectCrashBefore, boundary.EffectCrashAfterAck, boundary.EffectReplay, boundary.EffectCommitUnknown, boundary.EffectRewind)
+	for claim := range boundary.Guarded(map[boundary.Claim]boundary.Entry{}, false) {
+		all = append(all, claim)
+	}
 	slices.Sort(all)
 	if got := b.Claims(); !slices.Equal(got, all) {
 		t.Fatalf("claims %v", got)

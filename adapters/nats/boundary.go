@@ -9,7 +9,7 @@ func Boundary() boundary.Boundary {
 		Broker: "nats",
 		Limits: limits(),
 		Of:     "NATS JetStream 2.15, file storage, one replica, limits retention",
-		Entries: map[boundary.Claim]boundary.Entry{
+		Entries: effects(map[boundary.Claim]boundary.Entry{
 			boundary.PublishAckDurable: {
 				Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"NATS-F-11", "NATS-F-12"},
 				Note: "Kept over a crash of the process. Over a power cut only with sync_interval: always, or with replicas that don't fail together: by default the server syncs every two minutes.",
@@ -110,6 +110,6 @@ func Boundary() boundary.Boundary {
 				Declared: boundary.Twice, Sources: []string{"NATS-F-16", "NATS-F-21"},
 				Note: "Use a store that compares positions or IDs in the transaction of the effect.",
 			},
-		},
+		}),
 	}
 }

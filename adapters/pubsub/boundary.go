@@ -144,5 +144,5 @@ func common() map[boundary.Claim]boundary.Entry {
 			Note: "Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
-	return maps.Clone(e)
+	return effects(maps.Clone(e))
 }

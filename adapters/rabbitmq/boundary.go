@@ -12,7 +12,7 @@ import (
 // BoundaryQuorum is where the guarantees of quorum queues end, behind this
 // adapter.
 func BoundaryQuorum() boundary.Boundary {
-	entries := shared()
+	entries := effects(shared())
 	maps.Copy(entries, map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckDurable: {
 			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"RMQ-F-03", "RMQ-F-42"},
@@ -46,7 +46,7 @@ func BoundaryQuorum() boundary.Boundary {
 // BoundaryClassic is where the guarantees of classic queues end, behind this
 // adapter.
 func BoundaryClassic() boundary.Boundary {
-	entries := shared()
+	entries := effects(shared())
 	maps.Copy(entries, map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckDurable: {
 			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"RMQ-F-03"},

@@ -13,7 +13,7 @@ func BoundaryStream() boundary.Boundary {
 			{Before: "4.0", Of: "RabbitMQ 3.11 to 3.13 by their source, stream, single active consumer, a reference for each publisher", Limits: limits3()},
 			stream310(),
 		},
-		Entries: map[boundary.Claim]boundary.Entry{
+		Entries: streamEffects(map[boundary.Claim]boundary.Entry{
 			boundary.PublishAckDurable: {
 				Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"RMS-F-09"},
 				Note: "A majority of the replicas has it, and none has synced it to disk.",
@@ -115,6 +115,6 @@ func BoundaryStream() boundary.Boundary {
 				Declared: boundary.Twice, Sources: []string{"RMS-F-12"},
 				Note: "The late ack is refused, but its effect was done. A stored position with compare-and-set fences it.",
 			},
-		},
+		}),
 	}
 }

@@ -126,6 +126,7 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 			Note: "The lock guards the ack, not the effect. Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
+	effects(e)
 	if !sessions {
 		return e
 	}

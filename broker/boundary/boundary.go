@@ -51,6 +51,11 @@ const (
 const (
 	EffectCrashAfterEffect Claim = "effect.crash-after-effect"
 	EffectZombie           Claim = "effect.zombie"
+	EffectCrashBefore      Claim = "effect.crash-before"
+	EffectCrashAfterAck    Claim = "effect.crash-after-ack"
+	EffectReplay           Claim = "effect.replay"
+	EffectCommitUnknown    Claim = "effect.commit-unknown"
+	EffectRewind           Claim = "effect.rewind"
 )
 
 // Answer is one of a claim's closed answers.

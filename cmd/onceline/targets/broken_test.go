@@ -62,6 +62,8 @@ func TestEachBrokenPromiseIsSeen(t *testing.T) {
 		{"acks unanswered for ever", memory.WithSettleAnswersLost(), boundary.SettleAnswer, boundary.None},
 		{"a lost answer can't be asked for", memory.WithoutSettleMemory(), boundary.SettleLostResponse, boundary.StaysUnknown},
 		{"a lost answer called a lost lease", memory.WithoutLostSettleUnknown(), boundary.SettleLostResponse, boundary.ClaimedLost},
+		{"ack before delivery", memory.WithAckOnDelivery(), boundary.EffectCrashBefore, boundary.Lost},
+		{"ack before delivery", memory.WithAckOnDelivery(), boundary.EffectInboxCrashBefore, boundary.Lost},
 	} {
 		t.Run(c.name+"/"+string(c.claim), func(t *testing.T) {
 			t.Parallel()

@@ -47,6 +47,7 @@ func kafkaShareTarget(name string) conformance.Target {
 }
 
 func kafkaModel(t *conformance.Target, params string) {
+	t.Stores = Stores()
 	config := localstack.KafkaConfig(map[string]string{
 		"group.share.record.lock.duration.ms": "2000",
 	})

@@ -33,6 +33,7 @@ func Memory(options ...memory.Option) conformance.Target {
 		Start:    start, Private: start,
 		Lease: 30 * time.Second, WishLease: true, Window: 2 * time.Minute,
 		Patience: 200 * time.Millisecond,
+		Stores:   Stores(),
 	}
 }
 

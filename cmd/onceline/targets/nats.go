@@ -15,7 +15,7 @@ import (
 // child process.
 func NATS() conformance.Target {
 	t := natsTarget("nats")
-	t.Kind, t.Real = report.KindEmulator, true
+	t.Kind, t.Real, t.Stores = report.KindEmulator, true, Stores()
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartNATS(ctx)
 		if err != nil {

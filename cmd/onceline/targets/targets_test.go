@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	localstack.RunIfChild()
-	conformance.RunIfWorker()
+	conformance.RunIfWorker(append(targets.Stores(), wrongStores()...)...)
 	// Most of what runs here is waiting, so more goes side by side than there are
 	// cores, unless the command line says otherwise.
 	flag.Parse()
