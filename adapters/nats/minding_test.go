@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/onceline/onceline/broker"
 )
 
@@ -42,6 +45,63 @@ func TestCancelStrandsNothingApart(t *testing.T) {
 	p, r1, r2 := publisherOf(t, c, e.Topic), receiverOf(t, c, e.Subscription), receiverOf(t, c, e.Subscription)
 	cancelMany(t, p, r1, r2, 1)
 	cancelMany(t, p, r1, r2, 5)
+}
+
+// The same with the raw protocol. A pull is given up as a message is published: a
+// PING after the UNSUB is answered, so that nothing is under way to us, and still
+// the message is neither here nor there for another pull.
+func TestFactPullApart(t *testing.T) {
+	t.Parallel()
+	c, e := apart(t)
+	nc := client(t, c)
+	stream, consumer, _ := splitSubscription(e.Subscription)
+	next := "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer
+	other, err := connOf(t, c).js.Consumer(t.Context(), stream, consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 2000
+	for round := range rounds {
+		came := make(chan *natsgo.Msg, 4)
+		sub, err := nc.ChanSubscribe(nc.NewInbox(), came)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.PublishRequest(next, sub.Subject, []byte(`{"batch":1,"expires":60000000000}`)); err != nil {
+			t.Fatal(err)
+		}
+		gone := make(chan error, 1)
+		time.AfterFunc(time.Duration(round%100)*20*time.Microsecond, func() { gone <- errors.Join(sub.Unsubscribe(), nc.Flush()) })
+		if _, err := connOf(t, c).js.Publish(t.Context(), e.Topic, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-gone; err != nil {
+			t.Fatal(err)
+		}
+		if len(came) > 0 {
+			if err := (<-came).AckSync(); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		batch, err := other.Fetch(1, jetstream.FetchMaxWait(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, ok := <-batch.Messages()
+		if !ok {
+			k, err := other.Info(t.Context())
+			if err != nil || k.NumAckPending != 1 || k.NumPending != 0 {
+				t.Errorf("in round %d nobody has the message: %+v, %v", round, k, err)
+			}
+			t.Logf("in round %d", round)
+			return
+		}
+		if err := m.DoubleAck(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Errorf("no message was lost for its lease in %d rounds", rounds)
 }
 
 // Receivers are closed in the midst of their Receives as messages come.
