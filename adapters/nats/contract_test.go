@@ -370,3 +370,28 @@ func TestCloseGivesBack(t *testing.T) {
 	}
 	nothingOpen(t, c)
 }
+
+// A Receive that begins while Close is under way comes to the adapter after it: it
+// returns, and doesn't wait for a turn that Close has kept.
+func TestReceiveBehindClose(t *testing.T) {
+	c, e, _, _ := ends(t)
+	d, ok := driver.Unwrap(c)
+	if !ok {
+		t.Fatal("no driver connection")
+	}
+	r, err := d.OpenReceiver(t.Context(), e.Subscription, broker.ReceiverOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing(t, r)
+	behind := make(chan error, 1)
+	go func() { behind <- r.Receive(t.Context(), 1, nil) }()
+	select {
+	case err := <-behind:
+		if !errors.Is(err, broker.ErrClosed) {
+			t.Errorf("error is %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it hangs")
+	}
+}
