@@ -199,6 +199,11 @@ func TestPullTakenOver(t *testing.T) {
 		wantErr(t, <-out, context.Canceled)
 	}
 	leave()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Receive(gone, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("receive: %v", err)
+	}
 	for range 20 {
 		ds := receive(t, r, 1, 5*time.Millisecond)
 		if len(ds) != 0 {

@@ -45,6 +45,9 @@ func (r *receiver) take(ctx context.Context, p *pull, most int, plain bool, out 
 	s := r.settings.Load()
 	t := &taking{r: r, p: p, s: s, out: out, most: most}
 	if !p.open() {
+		if ctx.Err() != nil {
+			return silent, context.Cause(ctx) // without leaving a pull behind
+		}
 		n := most
 		if s.batch > 0 {
 			n = min(n, s.batch)
