@@ -48,7 +48,7 @@ func BoundaryReplicated() boundary.Boundary {
 	b.Of = "NATS JetStream 2.15, file storage, three servers, three replicas, limits retention"
 	note(b, boundary.PublishAckDurable, "NATS-F-12", "Kept over a kill of all three processes at once. Over a power cut of all three only with sync_interval: always.")
 	note(b, boundary.PublishDedupBrokerRestart, "NATS-F-08", "All three restarted at once. IDs of messages that are gone are forgotten when the last server that saw them was restarted.")
-	note(b, boundary.DeliverCancel, "NATS-F-48", "Mostly: in some runs a message that came as a Receive was cancelled waited for its lease. Prefer few long Receives to many that are cancelled.")
+	note(b, boundary.DeliverCancel, "NATS-F-48", "At once where it came to a Receive that was cancelled, which costs an attempt. A pull can't be taken back from a consumer on another server: it may get messages for up to half a second after its Receive was cancelled, and Close waits for that.")
 	note(b, boundary.SettleFinal, "NATS-F-43", "Also over SIGKILL of all three processes right after it, as often as it was tried.")
 	return b
 }

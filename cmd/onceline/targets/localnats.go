@@ -68,7 +68,6 @@ func natsReplicated(p Progress) conformance.Target {
 	}
 	t := natsTarget(name)
 	t.Kind, t.Real, t.Like, t.Boundary = report.KindLocal, true, "nats", natsBoundary(query)
-	t.Unsettled = map[boundary.Claim]string{boundary.DeliverCancel: "A message can be handed to the cancelled pull, and nobody gets it then before its lease ends: in some runs and not in others (NATS-F-48)."}
 	t.Lease = 4 * time.Second // three processes that replicate may be slow, and a lease must be longer
 	t.Start = local(func(ctx context.Context) (*localstack.NATSCluster, error) {
 		tell("NATS: starting three nodes")
