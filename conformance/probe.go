@@ -23,12 +23,13 @@ const (
 	NeedFault   Need = 1 << iota // Instance.Inject
 	NeedRestart                  // Instance.Restart, on an instance of its own
 	NeedKill                     // Instance.Kill, on an instance of its own
+	NeedNetwork                  // Instance.Network, on an instance of its own
 )
 
 func (n Need) has(o Need) bool { return n&o != 0 }
 
 // own reports whether the probe does what other probes would notice.
-func (n Need) own() bool { return n.has(NeedRestart | NeedKill) }
+func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedNetwork) }
 
 // Probes returns all probes. Those that wait longest come first, so that a run
 // of several at a time ends soonest.
@@ -41,6 +42,7 @@ func Probes() []Probe {
 		{"vendor-stale", claims(boundary.VendorSettleStale), 0, probeVendorStale},
 		{"durable", claims(boundary.PublishAckDurable), NeedKill, probeDurable},
 		{"broker-restart", claims(boundary.PublishDedupBrokerRestart), NeedRestart, probeBrokerRestart},
+		{"half-open", claims(boundary.PublishHalfOpen, boundary.DeliverHalfOpen, boundary.SettleHalfOpen), NeedNetwork, probeHalfOpen},
 		{"window", claims(boundary.PublishDedupWindow), 0, probeWindow},
 		{"expiry", claims(boundary.DeliverRedeliverExpiry), 0, probeExpiry},
 		{"settle-lost-response", claims(boundary.SettleLostResponse), NeedFault, probeSettleLostResponse},

@@ -322,6 +322,9 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 	case p.Needs.has(NeedFault) && b.Instance.Inject == nil:
 		b.unverifiable("the target has no fault points", p.Claims...)
 		return nil
+	case p.Needs.has(NeedNetwork) && b.Instance.Network == nil:
+		b.unverifiable("the target's network can't be silenced", p.Claims...)
+		return nil
 	case p.Needs.has(NeedRestart) && b.Instance.Restart == nil:
 		b.unverifiable("the target can't be restarted", p.Claims...)
 		return nil

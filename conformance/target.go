@@ -110,6 +110,9 @@ type Instance struct {
 	Sibling func(e broker.Entity) string
 	// Inject arms a fault. Nil: probes that need one are not verifiable.
 	Inject func(f Fault) (Injection, error)
+	// Network changes the network between all clients and the broker. Nil: probes that
+	// need it are not verifiable.
+	Network func(n Network) error
 	// Restart stops the broker cleanly and starts it with its durable state at
 	// the same address; Kill does so without the clean stop. Nil: not
 	// verifiable.

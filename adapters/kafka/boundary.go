@@ -152,6 +152,9 @@ func hopOne() map[boundary.Claim]boundary.Entry {
 		boundary.PublishDedupAfterConsume: {
 			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
 		},
+		boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"KAF-F-220"}, Note: "Try again with the same ID."},
+		boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"KAF-F-220"}},
+		boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"KAF-F-220"}, Note: "The same settle once more asks."},
 		boundary.PublishDedupConcurrent: {
 			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
 		},

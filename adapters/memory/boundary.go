@@ -17,6 +17,9 @@ func Boundary() boundary.Boundary {
 		boundary.PublishDedupNewProducer:   {Declared: boundary.Once, Note: "The ID must come from the business event, so that the new producer finds the same one."},
 		boundary.PublishDedupBrokerRestart: {Declared: boundary.Once, Note: "Restart(false) is the broker that lost its disk, and it forgets."},
 		boundary.PublishDedupAfterConsume:  {Declared: boundary.Once, Note: "An ack doesn't end the window."},
+		boundary.PublishHalfOpen:           {Declared: boundary.SaysUnknown, Note: "There is no network; a lost answer is Unknown."},
+		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Note: "There is no network."},
+		boundary.SettleHalfOpen:            {Declared: boundary.SaysUnknown, Note: "There is no network; a lost answer is Unknown."},
 		boundary.PublishDedupConcurrent:    {Declared: boundary.Once, Note: "One of the publishers gets Stored, the others Duplicate."},
 
 		boundary.DeliverRedeliverExpiry:    {Declared: boundary.AfterLease, Note: "Extend a lease before it ends, or be ready for a second delivery elsewhere."},

@@ -52,6 +52,9 @@ func Boundary() boundary.Boundary {
 				Declared: boundary.Once, Sources: []string{"NATS-F-07"},
 				Note: "A new message under an old ID is swallowed though the first was consumed: the receipt says Duplicate, which a producer must not take for Stored.",
 			},
+			boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"NATS-F-220"}, Note: "Try again with the same ID."},
+			boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"NATS-F-220"}},
+			boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"NATS-F-220"}, Note: "The same settle once more asks."},
 			boundary.PublishDedupConcurrent: {
 				Declared: boundary.Once, Sources: []string{"NATS-F-01", "NATS-F-06"},
 			},

@@ -102,6 +102,9 @@ func common() map[boundary.Claim]boundary.Entry {
 		boundary.PublishDedupNewProducer:   twice,
 		boundary.PublishDedupBrokerRestart: twice,
 		boundary.PublishDedupAfterConsume:  twice,
+		boundary.PublishHalfOpen:           {Declared: boundary.SaysUnknown, Sources: []string{"PS-F-220"}, Note: "Try again with the same ID."},
+		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Sources: []string{"PS-F-220"}},
+		boundary.SettleHalfOpen:            {Declared: boundary.SaysUnknown, Sources: []string{"PS-F-220"}, Note: "The same settle once more asks."},
 		boundary.PublishDedupConcurrent:    twice,
 		boundary.DeliverRedeliverExpiry: {
 			Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"PS-F-09", "PS-F-10"},

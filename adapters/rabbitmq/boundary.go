@@ -99,6 +99,9 @@ func shared() map[boundary.Claim]boundary.Entry {
 		boundary.PublishDedupNewProducer:   twice,
 		boundary.PublishDedupBrokerRestart: twice,
 		boundary.PublishDedupAfterConsume:  twice,
+		boundary.PublishHalfOpen:           {Declared: boundary.SaysUnknown, Sources: []string{"RMQ-F-220"}, Note: "Try again with the same ID."},
+		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Sources: []string{"RMQ-F-220"}},
+		boundary.SettleHalfOpen:            {Declared: boundary.NotApplicable, Sources: []string{"RMQ-F-220"}, Note: "An ack has no answer that could be missing: it is Sent."},
 		boundary.PublishDedupConcurrent:    twice,
 		boundary.DeliverRedeliverCrash: {
 			Declared: boundary.AtOnce, Documented: boundary.AtOnce, Sources: []string{"RMQ-F-12", "RMQ-F-45"},

@@ -57,6 +57,9 @@ func BoundaryStream() boundary.Boundary {
 			boundary.PublishDedupAfterConsume: {
 				Declared: boundary.Twice, Sources: []string{"RMS-F-01"},
 			},
+			boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"RMQ-F-220"}, Note: "Try again with the same ID."},
+			boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"RMQ-F-220"}},
+			boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"RMQ-F-220"}, Note: "The same settle once more asks."},
 			boundary.PublishDedupConcurrent: {
 				Declared: boundary.Twice, Sources: []string{"RMS-F-01", "RMS-F-04"},
 			},

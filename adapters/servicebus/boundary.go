@@ -68,6 +68,9 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 			Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"SB-F-01", "SB-F-06"},
 			Note: "A deliberate second sending under the same ID is swallowed too: give it a Copy.",
 		},
+		boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"SB-F-220"}, Note: "Try again with the same ID."},
+		boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"SB-F-220"}},
+		boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"SB-F-220"}, Note: "The same settle once more asks."},
 		boundary.PublishDedupConcurrent: {
 			Declared: boundary.Once, Sources: []string{"SB-F-01"},
 		},

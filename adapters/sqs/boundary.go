@@ -170,6 +170,9 @@ func shared() map[boundary.Claim]boundary.Entry {
 			Declared: boundary.Moved, Documented: boundary.Moved, Sources: []string{"SQS-F-34", "SQS-F-35"},
 			Note: "The nack of the last delivery is moved by the adapter, with a reason. A message whose last lease ended is moved by the service as somebody receives from the queue, without one.",
 		},
+		boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"SQS-F-220"}, Note: "Try again with the same ID."},
+		boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"SQS-F-220"}},
+		boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"SQS-F-220"}, Note: "The same settle once more asks."},
 		boundary.SettleAnswer: {
 			Declared: boundary.Confirmed, Documented: boundary.Confirmed, Sources: []string{"SQS-F-24"},
 		},

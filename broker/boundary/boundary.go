@@ -29,6 +29,7 @@ const (
 	PublishDedupBrokerRestart Claim = "publish.dedup.broker-restart"
 	PublishDedupAfterConsume  Claim = "publish.dedup.after-consume"
 	PublishDedupConcurrent    Claim = "publish.dedup.concurrent"
+	PublishHalfOpen           Claim = "publish.half-open"
 )
 
 // The claims of hop 2, broker to consumer.
@@ -40,6 +41,8 @@ const (
 	DeliverOrderKey           Claim = "deliver.order.key"
 	DeliverCancel             Claim = "deliver.cancel"
 	DeliverDeadLetter         Claim = "deliver.deadletter"
+	DeliverHalfOpen           Claim = "deliver.half-open"
+	SettleHalfOpen            Claim = "settle.half-open"
 	SettleAnswer              Claim = "settle.answer"
 	SettleLostResponse        Claim = "settle.lost-response"
 	SettleStale               Claim = "settle.stale"
@@ -121,6 +124,10 @@ const (
 	TakesEffect    Answer = "takes-effect"
 	Redelivered    Answer = "redelivered"
 	Final          Answer = "final"
+	Stuck          Answer = "stuck"
+	Guessed        Answer = "guessed"
+	SaysUnknown    Answer = "unknown"
+	Recovers       Answer = "recovers"
 )
 
 // Entry is what is known of one claim before anything is measured.

@@ -19,9 +19,20 @@ func network(e localstack.Emulator, query string) *conformance.Instance {
 		URL:      url,
 		Versions: e.Versions(),
 		Inject:   func(f conformance.Fault) (conformance.Injection, error) { return inject(e, f) },
+		Network:  func(n conformance.Network) error { carry(e, n); return nil },
 		Restart:  e.Restart,
 		Kill:     e.Kill,
 		Close:    e.Close,
+	}
+}
+
+// carry changes an emulator's network.
+func carry(e localstack.Emulator, n conformance.Network) {
+	e.Slow(localstack.Slowness{Delay: n.Delay, BytesPerSecond: n.BytesPerSecond})
+	if n.Silent {
+		e.Freeze()
+	} else {
+		e.Thaw()
 	}
 }
 
