@@ -38,6 +38,14 @@ func Mutants() []Mutant {
 		{"forgets-attempts", "receive", boundary.DeliverAttempt, mutation{receive: forgetAttempts}},
 		{"new-id-per-retry", "publish", boundary.PublishDedupLostResponse, mutation{publish: newIDs()}},
 		{"stored-for-a-duplicate", "publish", boundary.PublishDedupVerdict, mutation{publish: hideDuplicates}},
+		{"lease-too-long", "receive", boundary.DeliverLeaseAccuracy, mutation{receive: overstateLease}},
+		{"extends-nothing", "settle", boundary.DeliverLeaseExtend, mutation{settle: extendNothing}},
+		{"extends-half", "settle", boundary.DeliverLeaseExtend, mutation{settle: overstateExtend}},
+		{"extends-once", "settle", boundary.DeliverLeaseMax, mutation{settle: extendOnce()}},
+		{"prefetches", "receive", boundary.DeliverLeaseClock, mutation{receive: prefetch()}},
+		{"drops-nacks", "settle", boundary.DeliverRedeliverNack, mutation{settle: dropNacks}},
+		{"acks-the-first-of-a-batch", "settle", boundary.DeliverRedeliverAfterAck, mutation{settle: ackFirst}},
+		{"calls-each-delivery-the-first", "receive", boundary.DeliverRedeliveredFlag, mutation{receive: forgetAttempts}},
 	}
 }
 

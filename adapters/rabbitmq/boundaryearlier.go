@@ -1,6 +1,10 @@
 package rabbitmq
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // The configurations that the boundaries are of.
 const (
@@ -38,7 +42,7 @@ func quorum3() boundary.Earlier {
 // classic42 is what is otherwise of classic queues before 4.3, when nodes had one
 // timeout for all kinds of queue.
 func classic42() boundary.Earlier {
-	return boundary.Earlier{
+	e := boundary.Earlier{
 		Before: "4.3",
 		Of:     "RabbitMQ 4.2 by its source and documentation, " + classicOf,
 		Entries: map[boundary.Claim]boundary.Entry{
@@ -48,6 +52,8 @@ func classic42() boundary.Earlier {
 			},
 		},
 	}
+	maps.Copy(e.Entries, timeouts())
+	return e
 }
 
 // classic3 adds to classic42 which release it was measured on.

@@ -1,6 +1,10 @@
 package servicebus
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // BoundaryQueue is where the guarantees of a queue without sessions, and of a
 // subscription without sessions, end behind this adapter.
@@ -124,6 +128,7 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 			Note: "The lock guards the ack, not the effect. Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
+	maps.Copy(e, leases(sessions))
 	if !sessions {
 		return e
 	}
