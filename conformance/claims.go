@@ -153,7 +153,7 @@ var catalogue = []Claim{
 		"Where it does, a consumer that is slow gets messages whose lease is half over, or is another's by then."},
 	{boundary.DeliverRedeliverNack, 2,
 		"A consumer gives a message back without a delay: when does another one get it, and in which place?",
-		answers(boundary.Never, boundary.Late, boundary.SameReceiver, boundary.Behind, boundary.AtOnce),
+		answers(boundary.Unsupported, boundary.Never, boundary.Late, boundary.SameReceiver, boundary.Behind, boundary.AtOnce),
 		"A consumer that can't do the work wants another one to try; what comes behind all that waits may wait for long."},
 	{boundary.DeliverRedeliverAfterAck, 2,
 		"Messages are acked and confirmed in every way there is: does one come again, in three leases, to a new connection, after a restart of the broker?",

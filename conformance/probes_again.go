@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -47,6 +48,9 @@ func probeNack(ctx context.Context, b *Bench) error {
 			return err
 		}
 		switch {
+		case r.refused != nil:
+			b.Answer(boundary.DeliverRedeliverNack, boundary.Unsupported, "refused: %v", r.refused)
+			return nil
 		case r.place == 0:
 			b.Answer(boundary.DeliverRedeliverNack, boundary.Never, "given back, and not delivered again in %s, while what was behind it was", r.after)
 			return nil
@@ -76,9 +80,10 @@ const nackBatch = 5
 
 // nackRound is one round of probeNack.
 type nackRound struct {
-	place int           // from 1, in which the message given back came; 0: it didn't
-	after time.Duration // in the broker's time
-	bound time.Duration // up to which that is at once
+	place   int           // from 1, in which the message given back came; 0: it didn't
+	after   time.Duration // in the broker's time
+	bound   time.Duration // up to which that is at once
+	refused error         // the broker has no nack
 }
 
 func (b *Bench) nackRound(ctx context.Context, e ends, taker broker.Receiver) (n nackRound, err error) {
@@ -95,6 +100,10 @@ func (b *Bench) nackRound(ctx context.Context, e ends, taker broker.Receiver) (n
 	}
 	start := b.Now()
 	if o := b.Settle(ctx, e.rcv, &d, broker.Nack, 0); !o.State.OK() {
+		n.refused = o.Err
+		if errors.Is(o.Err, broker.ErrUnsupported) {
+			return n, nil
+		}
 		return n, fmt.Errorf("nack %q: %s: %w", d.ID, o.State, o.Err)
 	}
 	lease := b.Target.Lease
@@ -248,7 +257,20 @@ func (b *Bench) abandoned(ctx context.Context, e ends, f *flags) error {
 		crashed.kill()
 		how[id] = "held by a process that was killed"
 	}
+	take := func(r broker.Receiver, d broker.Delivery) error {
+		if how[d.ID] == "" {
+			return fmt.Errorf("%q came, which was acked before", d.ID)
+		}
+		f.again(how[d.ID], &d)
+		return b.MustAck(ctx, r, &d)
+	}
+	left := len(how)
 	if b.Instance.Advance != nil {
+		n, err := b.freedAtOnce(ctx, take)
+		if err != nil {
+			return err
+		}
+		left -= n
 		if err := b.Wait(ctx, b.Target.Lease+slack(b.Target.Lease)); err != nil {
 			return err
 		}
@@ -257,16 +279,12 @@ func (b *Bench) abandoned(ctx context.Context, e ends, f *flags) error {
 	if err != nil {
 		return err
 	}
-	for range len(how) {
+	for range left {
 		d, err := b.MustReceive(ctx, other)
 		if err != nil {
 			return err
 		}
-		if how[d.ID] == "" {
-			return fmt.Errorf("%q came, which was acked before", d.ID)
-		}
-		f.again(how[d.ID], &d)
-		if err := b.MustAck(ctx, other, &d); err != nil {
+		if err := take(other, d); err != nil {
 			return err
 		}
 	}
@@ -276,6 +294,29 @@ func (b *Bench) abandoned(ctx context.Context, e ends, f *flags) error {
 	}
 	f.first(&d)
 	return b.MustAck(ctx, other, &d)
+}
+
+// freedAtOnce takes what the end of a connection frees, where it is declared that it
+// does, before the clock ends the lease of it: which of the two it was can make the
+// difference. Its receiver is closed, so that no ack is on its way as the clock moves.
+func (b *Bench) freedAtOnce(ctx context.Context, take func(broker.Receiver, broker.Delivery) error) (n int, err error) {
+	if b.Target.Boundary.Entries[boundary.DeliverRedeliverCrash].Declared != boundary.AtOnce || !b.canCrash() {
+		return 0, nil
+	}
+	r, err := b.second(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ds, err := b.Receive(ctx, r, 1, b.Target.busy())
+	if err != nil {
+		return 0, err
+	}
+	for i := range ds {
+		if err := take(r, ds[i]); err != nil {
+			return 0, err
+		}
+	}
+	return len(ds), b.closeHolding(ctx, r)
 }
 
 // flags collects what deliveries say of themselves.

@@ -69,7 +69,7 @@ func shareLeases() map[boundary.Claim]boundary.Entry {
 			Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-45"},
 		},
 		boundary.DeliverRedeliveredFlag: {
-			Declared: boundary.Exact, Documented: boundary.Approximate, Sources: []string{"KAF-F-49"},
+			Declared: boundary.Exact, Sources: []string{"KAF-F-49"},
 			Note: "Except for what was out as the broker crashed, which comes as a first delivery. Don't skip the look into the dedup store.",
 		},
 		boundary.DeliverPush: noPush,

@@ -34,7 +34,7 @@ func leases(fifo bool) map[boundary.Claim]boundary.Entry {
 			Note: "The vendor warns that a copy on a replica that missed the delete may be delivered once more, which can't be forced and is rare: effects need a dedup store.",
 		},
 		boundary.DeliverRedeliveredFlag: {
-			Declared: boundary.Exact, Documented: boundary.Approximate, Sources: []string{"SQS-F-33"},
+			Declared: boundary.Exact, Sources: []string{"SQS-F-33"},
 			Note: "The service calls its count of receives approximate, so that it may be wrong on occasion: don't skip the look into the dedup store.",
 		},
 		boundary.DeliverPush: {
