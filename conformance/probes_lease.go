@@ -69,7 +69,7 @@ func (b *Bench) untilDue(ctx context.Context, r broker.Receiver, id string, dead
 	}
 	due := deadline.Add(slack(lease))
 	if b.Instance.Advance == nil {
-		due = due.Add(patience)
+		due = due.Add(2 * patience) // a machine that does much else is slow, not wrong
 	}
 	w.d, w.at, err = b.watch(ctx, r, id, due, slack(lease), b.Target.busy())
 	if err != nil || w.came() {
@@ -107,6 +107,10 @@ func probeLease(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
+	other, err := b.second(ctx)
+	if err != nil {
+		return err
+	}
 	if _, err := b.MustPublish(ctx, e.pub, b.Messages(2)...); err != nil {
 		return err
 	}
@@ -126,10 +130,6 @@ func probeLease(ctx context.Context, b *Bench) error {
 	arrived := b.Now()
 	if d.Lease.IsZero() {
 		return fmt.Errorf("the target says that there is a lease of %s, and %q has none", lease, d.ID)
-	}
-	other, err := b.second(ctx)
-	if err != nil {
-		return err
 	}
 	w, err := b.untilDue(ctx, other, d.ID, d.Lease)
 	if err != nil {
@@ -178,25 +178,33 @@ func probeExtend(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	d, err := b.handOver(ctx, e)
+	other, err := b.second(ctx)
 	if err != nil {
 		return err
 	}
-	held := b.Now()
-	if err := b.Wait(ctx, lease/2); err != nil {
-		return err
+	var d broker.Delivery
+	var held time.Time
+	var o broker.Outcome
+	for tries := 3; tries > 0; tries-- {
+		if d, err = b.handOver(ctx, e); err != nil {
+			return err
+		}
+		held = b.Now()
+		if err := b.Wait(ctx, lease/2); err != nil {
+			return err
+		}
+		o = b.Settle(ctx, e.rcv, &d, broker.Extend, 0)
+		if o.State != broker.LeaseLost || b.Instance.Advance != nil || time.Now().Before(d.Lease) {
+			break
+		}
+		b.Note("This process was too slow for a lease of %s; once more.", lease)
 	}
-	o := b.Settle(ctx, e.rcv, &d, broker.Extend, 0)
 	if errors.Is(o.Err, broker.ErrUnsupported) {
 		b.Answer(boundary.DeliverLeaseExtend, boundary.Unsupported, "refused: %v", o.Err)
 		return nil
 	}
 	if !o.State.OK() || o.Lease.IsZero() {
 		return fmt.Errorf("extend %q: %s until %s: %w", d.ID, o.State, o.Lease, o.Err)
-	}
-	other, err := b.second(ctx)
-	if err != nil {
-		return err
 	}
 	w, err := b.untilDue(ctx, other, d.ID, o.Lease)
 	if err != nil {
