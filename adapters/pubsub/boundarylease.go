@@ -26,8 +26,8 @@ func leases(exactlyOnce bool) map[boundary.Claim]boundary.Entry {
 			Note: "One pull asks for what the caller wants. The vendor's client fetches up to a thousand messages ahead and extends their leases while they wait.",
 		},
 		boundary.DeliverRedeliverNack: {
-			Declared: boundary.AtOnce, Documented: boundary.AtOnce, Sources: []string{"PS-F-21", "PS-F-28"},
-			Note: "Unless a retry policy delays it. No place is promised, except that with ordering the messages of its key that follow come again after it.",
+			Declared: boundary.AtOnce, Documented: boundary.AtOnce, Sources: []string{"PS-F-21", "PS-F-28", "PS-F-142"},
+			Note: "Unless a retry policy delays it. No place is promised, except that with ordering the messages of its key that follow come again after it. The vendor's emulator doesn't keep to that unless the nack has a delay.",
 		},
 		boundary.DeliverRedeliverAfterAck: {
 			Declared: boundary.NotApplicable, Sources: []string{"PS-F-16", "PS-F-29"},
