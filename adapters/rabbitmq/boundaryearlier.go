@@ -36,7 +36,7 @@ func quorum3() boundary.Earlier {
 				Note: "It costs the message an attempt.",
 			},
 			boundary.DeliverRedeliverNack: {
-				Declared: boundary.Behind, Documented: boundary.Behind, Sources: []string{"RMQ-F-40"},
+				Declared: boundary.Behind, Sources: []string{"RMQ-F-40"},
 				Note: "Before 4.0 a queue has no delivery limit unless it was declared with one (Entity.MaxDeliveries): what is given back goes to its end. With a limit it comes before all others.",
 			},
 		},
