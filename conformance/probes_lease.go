@@ -124,10 +124,10 @@ func probeLease(ctx context.Context, b *Bench) error {
 	if err := b.Wait(ctx, lease/2); err != nil {
 		return err
 	}
+	asked := b.Now() // its lease began later, unless it was fetched before
 	if d, err = b.MustReceive(ctx, e.rcv); err != nil {
 		return err
 	}
-	arrived := b.Now()
 	if d.Lease.IsZero() {
 		return fmt.Errorf("the target says that there is a lease of %s, and %q has none", lease, d.ID)
 	}
@@ -135,7 +135,7 @@ func probeLease(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	after, says := w.at.Sub(arrived).Round(tick), d.Lease.Sub(arrived).Round(tick)
+	after, says := w.at.Sub(asked).Round(tick), d.Lease.Sub(asked).Round(tick)
 	if !w.came() {
 		if err := b.witness(ctx, e.pub, other); err != nil {
 			return err
