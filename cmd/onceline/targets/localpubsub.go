@@ -29,7 +29,7 @@ var forgets = []conformance.Deviation{
 
 // nackedBehind is where it puts what is given back.
 var nackedBehind = conformance.Deviation{Claim: boundary.DeliverRedeliverNack, Answer: boundary.Behind,
-	Reason: "Emulator 0.8.20 delivers what is nacked without a delay behind all that waits, with ordering also behind later messages of its key (PS-F-142). The service's documentation names no place without ordering, and with it promises the order of a key over redelivery. Its words hold, unmeasured."}
+	Reason: "Of emulator 0.8.20 what was nacked without a delay came behind all that waited, with ordering also behind later messages of its key (PS-F-142). The service's documentation names no place without ordering, and with it promises the order of a key over redelivery. Its words hold, unmeasured."}
 
 // lateAck is where it differs without exactly-once delivery.
 var lateAck = conformance.Deviation{Claim: boundary.VendorSettleStale, Answer: boundary.Refused,
