@@ -40,5 +40,5 @@ func Boundary() boundary.Boundary {
 		boundary.EffectZombie:           {Declared: boundary.Twice, Note: "The late ack is refused, but its effect was done: commit the ID together with the effect."},
 	}
 	maps.Copy(entries, leases())
-	return boundary.Boundary{Broker: "memory", Of: "the reference implementation in memory", Entries: entries}
+	return boundary.Boundary{Broker: "memory", Of: "the reference implementation in memory", Entries: entries, Limits: limits()}
 }

@@ -11,6 +11,7 @@ import (
 func Boundary() boundary.Boundary {
 	b := boundary.Boundary{
 		Broker: "nats",
+		Limits: limits(),
 		Of:     "NATS JetStream 2.15, file storage, one replica, limits retention",
 		Entries: map[boundary.Claim]boundary.Entry{
 			boundary.PublishAckDurable: {

@@ -173,7 +173,7 @@ func TestLease(t *testing.T) {
 		t.Fatalf("extend: %+v %v, the lease was %v", o, err, d.Lease)
 	}
 	other := receiverOf(t, dialShared(t), e.Subscription)
-	ds := receive(t, other, 1, 5*time.Second)
+	ds := receive(t, other, 1, mustCome)
 	if len(ds) != 1 || ds[0].Attempt.Number != 2 {
 		t.Fatalf("redelivered as %+v", ds)
 	}
@@ -217,7 +217,7 @@ func TestOrdered(t *testing.T) {
 	_, _, p, r := ends(t, func(e *broker.Entity) { e.Ordered = true; e.Lease = 30 * time.Second })
 	publish(t, p, messages(3, "m")...)
 	begin := time.Now()
-	d := receive(t, r, 10, 5*time.Second)
+	d := receive(t, r, 10, mustCome)
 	if len(d) != 1 || d[0].ID != "m0" {
 		t.Fatalf("got %d, first %q", len(d), d[0].ID)
 	}
@@ -313,7 +313,7 @@ func TestCancelStrandsNothing(t *testing.T) {
 		ack(t, ds...)
 		begin := time.Now()
 		for n < each {
-			more := receive(t, r2, each-n, 5*time.Second)
+			more := receive(t, r2, each-n, mustCome)
 			if len(more) == 0 {
 				t.Fatalf("round %d: %d of %d came", round, n, each)
 			}

@@ -38,7 +38,7 @@ func TestCancelStrandsNothing(t *testing.T) {
 			ack(t, g.rcv, ds...)
 			begin := time.Now()
 			for n < each {
-				more := receive(t, other, each-n, 5*time.Second)
+				more := receive(t, other, each-n, mustCome)
 				if len(more) == 0 {
 					t.Fatalf("round %d: %d of %d came", round, n, each)
 				}

@@ -40,7 +40,7 @@ func BoundaryQuorum() boundary.Boundary {
 		},
 	})
 	maps.Copy(entries, quorumLeases())
-	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + quorumOf, Entries: entries,
+	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + quorumOf, Entries: entries, Limits: limitsQuorum(),
 		Earlier: []boundary.Earlier{quorum3()}}
 }
 
@@ -75,7 +75,7 @@ func BoundaryClassic() boundary.Boundary {
 		},
 	})
 	maps.Copy(entries, leases(false))
-	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + classicOf, Entries: entries,
+	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + classicOf, Entries: entries, Limits: limits(),
 		Earlier: []boundary.Earlier{classic42(), classic3()}}
 }
 

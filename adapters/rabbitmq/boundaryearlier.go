@@ -18,6 +18,7 @@ func quorum3() boundary.Earlier {
 	return boundary.Earlier{
 		Before: "4.0",
 		Of:     "RabbitMQ 3.10.8 as measured, " + quorumOf,
+		Limits: limits3(),
 		Entries: map[boundary.Claim]boundary.Entry{
 			boundary.PublishAckDurable: {
 				Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"RMQ-F-03", "RMQ-F-42"},
@@ -62,7 +63,7 @@ func classic42() boundary.Earlier {
 
 // classic3 adds to classic42 which release it was measured on.
 func classic3() boundary.Earlier {
-	return boundary.Earlier{Before: "4.0", Of: "RabbitMQ 3.10.8 as measured, " + classicOf}
+	return boundary.Earlier{Before: "4.0", Of: "RabbitMQ 3.10.8 as measured, " + classicOf, Limits: limits3()}
 }
 
 // stream310 is what is otherwise of streams before 3.11, which brought the single

@@ -11,9 +11,10 @@ import (
 func BoundaryStream() boundary.Boundary {
 	b := boundary.Boundary{
 		Broker: "rabbitmq",
+		Limits: limitsStream(),
 		Of:     "RabbitMQ 4.3 by its source and documentation, stream, single active consumer, a reference for each publisher",
 		Earlier: []boundary.Earlier{
-			{Before: "4.0", Of: "RabbitMQ 3.11 to 3.13 by their source, stream, single active consumer, a reference for each publisher"},
+			{Before: "4.0", Of: "RabbitMQ 3.11 to 3.13 by their source, stream, single active consumer, a reference for each publisher", Limits: limits3()},
 			stream310(),
 		},
 		Entries: map[boundary.Claim]boundary.Entry{

@@ -13,6 +13,7 @@ func BoundaryQueue() boundary.Boundary {
 		Broker:  "servicebus",
 		Of:      "Azure Service Bus, Standard or Premium, queue with duplicate detection, no sessions, not partitioned",
 		Entries: entries(false),
+		Limits:  limits(),
 	}
 }
 
@@ -22,6 +23,7 @@ func BoundarySessions() boundary.Boundary {
 		Broker:  "servicebus",
 		Of:      "Azure Service Bus, Standard or Premium, queue with duplicate detection and sessions, not partitioned",
 		Entries: entries(true),
+		Limits:  limits(),
 	}
 }
 

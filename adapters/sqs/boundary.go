@@ -11,7 +11,7 @@ const of = "Amazon SQS, JSON protocol, 2026-11, "
 // BoundaryFIFO is where the guarantees of a FIFO queue end, behind this adapter,
 // with the queue as the scope of IDs.
 func BoundaryFIFO() boundary.Boundary {
-	b := boundary.Boundary{Broker: "sqs", Of: of + "FIFO queue, DeduplicationScope=queue", Entries: shared()}
+	b := boundary.Boundary{Broker: "sqs", Of: of + "FIFO queue, DeduplicationScope=queue", Entries: shared(), Limits: limitsFIFO()}
 	for claim, e := range map[boundary.Claim]boundary.Entry{
 		boundary.PublishDedupScope: {
 			Declared: boundary.Topic, Documented: boundary.Topic, Sources: []string{"SQS-F-05", "SQS-F-06"},
@@ -93,7 +93,7 @@ func BoundaryFIFOGroups() boundary.Boundary {
 // BoundaryStandard is where the guarantees of a standard queue end, behind this
 // adapter.
 func BoundaryStandard() boundary.Boundary {
-	b := boundary.Boundary{Broker: "sqs", Of: of + "standard queue", Entries: shared()}
+	b := boundary.Boundary{Broker: "sqs", Of: of + "standard queue", Entries: shared(), Limits: limitsStandard()}
 	none := []string{"SQS-F-01", "SQS-F-13"}
 	twice := boundary.Entry{Declared: boundary.Twice, Documented: boundary.Twice, Sources: none,
 		Note: "Use a FIFO queue, or a dedup store at the consumer: the ID travels as an attribute."}

@@ -203,7 +203,7 @@ func TestDamagedBody(t *testing.T) {
 		damaged = first["Body"].(string)
 		first["Body"] = "damaged"
 	}))
-	ds := receive(t, r, 3, 5*time.Second)
+	ds := receive(t, r, 3, mustCome)
 	if len(ds) != 2 {
 		t.Fatalf("%d came", len(ds))
 	}

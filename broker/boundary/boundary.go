@@ -161,7 +161,8 @@ type Boundary struct {
 	Broker  string // "nats"
 	Of      string // version and configuration: "NATS JetStream 2.15, file storage, one replica"
 	Entries map[Claim]Entry
-	Earlier []Earlier `json:",omitempty"` // what differs in older releases; [Boundary.At] applies it
+	Limits  map[LimitName]Limit `json:",omitempty"` // what it takes
+	Earlier []Earlier           `json:",omitempty"` // what differs in older releases; [Boundary.At] applies it
 }
 
 // Claims returns the claims that the boundary has an entry for, sorted.
