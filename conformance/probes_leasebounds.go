@@ -30,7 +30,7 @@ var defaultLeases = []struct {
 func probeLeaseDefault(ctx context.Context, b *Bench) error {
 	const id = boundary.DeliverLeaseDefault
 	if b.Target.Lease > 0 && !b.Target.WishLease {
-		b.NotVerifiable(id, "the lease of %s is a setting of this broker, which an entity can't be made without: what its default would be isn't seen", b.Target.Lease)
+		b.NotVerifiable(id, "the lease of %s is set at this broker itself, and no entity is made without it: what the default would be isn't seen", b.Target.Lease)
 		return nil
 	}
 	e, err := b.ends(ctx, func(w *broker.Entity) { w.Lease = 0 })
