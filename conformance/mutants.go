@@ -42,6 +42,14 @@ func Mutants() []Mutant {
 		{"copy-lost", "publish", boundary.EffectReplay, mutation{publish: loseCopies}},
 		{"nack-as-ack", "settle", boundary.EffectCommitUnknown, mutation{settle: ackNacks}},
 		{"ack-never-sent", "settle", boundary.EffectCrashAfterAck, mutation{settle: dropAcks}},
+		{"lease-too-long", "receive", boundary.DeliverLeaseAccuracy, mutation{receive: overstateLease}},
+		{"extends-nothing", "settle", boundary.DeliverLeaseExtend, mutation{settle: extendNothing}},
+		{"extends-half", "settle", boundary.DeliverLeaseExtend, mutation{settle: overstateExtend}},
+		{"extends-once", "settle", boundary.DeliverLeaseMax, mutation{settle: extendOnce()}},
+		{"prefetches", "receive", boundary.DeliverLeaseClock, mutation{receive: prefetch()}},
+		{"drops-nacks", "settle", boundary.DeliverRedeliverNack, mutation{settle: dropNacks}},
+		{"acks-the-first-of-a-batch", "settle", boundary.DeliverRedeliverAfterAck, mutation{settle: ackFirst}},
+		{"calls-each-delivery-the-first", "receive", boundary.DeliverRedeliveredFlag, mutation{receive: forgetAttempts}},
 	}
 }
 

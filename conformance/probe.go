@@ -37,7 +37,7 @@ func Probes() []Probe {
 	return []Probe{
 		{"zombie", effectClaims(zombied), 0, probeZombie},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},
-		{"final", claims(boundary.SettleFinal), NeedRestart, probeFinal},
+		{"final", claims(boundary.SettleFinal, boundary.DeliverRedeliverAfterAck), NeedRestart, probeFinal},
 		{"stale", claims(boundary.SettleStale), 0, probeStale},
 		{"vendor-stale", claims(boundary.VendorSettleStale), 0, probeVendorStale},
 		{"durable", claims(boundary.PublishAckDurable), NeedKill, probeDurable},
@@ -61,6 +61,13 @@ func Probes() []Probe {
 		{"scope", claims(boundary.PublishDedupScope), 0, probeScope},
 		{"verdict", claims(boundary.PublishDedupVerdict, boundary.PublishDedupBody, boundary.PublishDedupContent), 0, probeVerdict},
 		{"replay", slices.Concat(effectClaims(replayed), effectClaims(commitUnknown), effectClaims(rewound)), 0, probeReplay},
+		{"redelivered", claims(boundary.DeliverRedeliveredFlag), 0, probeRedelivered},
+		{"lease", claims(boundary.DeliverLeaseAccuracy, boundary.DeliverLeaseClock), 0, probeLease},
+		{"extend", claims(boundary.DeliverLeaseExtend), 0, probeExtend},
+		{"lease-default", claims(boundary.DeliverLeaseDefault), 0, probeLeaseDefault},
+		{"lease-max", claims(boundary.DeliverLeaseMax), 0, probeLeaseMax},
+		{"nack", claims(boundary.DeliverRedeliverNack), 0, probeNack},
+		{"push", claims(boundary.DeliverPush), 0, probePush},
 	}
 }
 

@@ -1,6 +1,10 @@
 package kafka
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // GroupBoundary is where the guarantees of Kafka with a consumer group end,
 // behind this adapter.
@@ -53,6 +57,7 @@ func GroupBoundary() boundary.Boundary {
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-37"},
 		Note: "Confirmed is final, Pending is not. A group that stays empty for seven days loses its offsets and begins where a new one would.",
 	}
+	maps.Copy(e, groupLeases())
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, consumer group; measured on 4.2.0: one node and three, the classic protocol and KIP-848's, transaction.version 1 and 2", Entries: groupEffects(e), Limits: limitsGroup()}
 }
 
@@ -105,6 +110,7 @@ func ShareBoundary() boundary.Boundary {
 	e[boundary.SettleFinal] = boundary.Entry{
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-45"},
 	}
+	maps.Copy(e, shareLeases())
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, share group (KIP-932); measured on 4.2.0: one node and three", Entries: shareEffects(e), Limits: limitsShare()}
 }
 

@@ -1,6 +1,10 @@
 package memory
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // Boundary is what this package promises with no option that breaks it. It has
 // no vendor: nothing is documented elsewhere, and there are no sources.
@@ -38,5 +42,6 @@ func Boundary() boundary.Boundary {
 		boundary.EffectCrashAfterEffect: {Declared: boundary.Twice, Note: "No broker closes hop 3: commit the ID together with the effect, in a dedup store."},
 		boundary.EffectZombie:           {Declared: boundary.Twice, Note: "The late ack is refused, but its effect was done: commit the ID together with the effect."},
 	}
+	maps.Copy(entries, leases())
 	return boundary.Boundary{Broker: "memory", Of: "the reference implementation in memory", Entries: effects(entries), Limits: limits()}
 }

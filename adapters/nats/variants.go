@@ -15,6 +15,7 @@ func BoundaryMemory() boundary.Boundary {
 		Note: "After a restart there is neither the first message nor a stream for the second. An application that ensures the stream anew stores the second, whether the first was consumed or not.",
 	}
 	note(b, boundary.SettleFinal, "NATS-F-09", "A restart leaves nothing that could come again.")
+	note(b, boundary.DeliverRedeliverAfterAck, "NATS-F-09", "A restart leaves nothing that could come again.")
 	return b
 }
 
@@ -40,6 +41,7 @@ func forgetsAcked(b boundary.Boundary) {
 	note(b, boundary.PublishDedupBrokerRestart, "NATS-F-07", "Once, as long as the first message is still stored. The ID of one that was acked is forgotten at the restart, and a retry after it makes a second message.")
 	note(b, boundary.PublishDedupAfterConsume, "NATS-F-07", "Until the server restarts; then the ID of a message that was acked is forgotten. A new message under an old ID is swallowed: the receipt says Duplicate, which a producer must not take for Stored.")
 	note(b, boundary.SettleFinal, "NATS-F-41", "The ack removes the message, so that not even SIGKILL right after it brought one back.")
+	note(b, boundary.DeliverRedeliverAfterAck, "NATS-F-41", "The ack removes the message, so that not even SIGKILL right after it brought one back.")
 }
 
 // BoundaryReplicated is [Boundary] for streams in files on three servers ([Replicas]).
@@ -50,6 +52,7 @@ func BoundaryReplicated() boundary.Boundary {
 	note(b, boundary.PublishDedupBrokerRestart, "NATS-F-08", "All three restarted at once. IDs of messages that are gone are forgotten when the last server that saw them was restarted.")
 	note(b, boundary.DeliverCancel, "NATS-F-48", "At once where it came to a Receive that was cancelled, which costs an attempt. A pull can't be taken back from a consumer on another server: it may get messages for up to half a second after its Receive was cancelled, and Close waits for that.")
 	note(b, boundary.SettleFinal, "NATS-F-43", "Also over SIGKILL of all three processes right after it, as often as it was tried.")
+	note(b, boundary.DeliverRedeliverAfterAck, "NATS-F-43", "Also over SIGKILL of all three processes right after it, as often as it was tried.")
 	return b
 }
 

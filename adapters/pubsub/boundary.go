@@ -33,6 +33,7 @@ func Boundary() boundary.Boundary {
 // ([ExactlyOnce]).
 func BoundaryExactlyOnce() boundary.Boundary {
 	e := common()
+	maps.Copy(e, leases(true))
 	e[boundary.SettleAnswer] = boundary.Entry{
 		Declared: boundary.Confirmed, Documented: boundary.Confirmed, Sources: []string{"PS-F-08", "PS-F-13", "PS-F-36"},
 		Note: "In one region. With ordering, acks of a key are taken in order alone: one ahead of an earlier message of its key is ErrConflict, and can be sent later.",
@@ -147,5 +148,6 @@ func common() map[boundary.Claim]boundary.Entry {
 			Note: "Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
+	maps.Copy(e, leases(false))
 	return effects(maps.Clone(e))
 }

@@ -1,6 +1,10 @@
 package rabbitmq
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // The configurations that the boundaries are of.
 const (
@@ -32,6 +36,10 @@ func quorum3() boundary.Earlier {
 				Declared: boundary.GivenBack, Sources: []string{"RMQ-F-12", "RMQ-F-15"},
 				Note: "It costs the message an attempt.",
 			},
+			boundary.DeliverRedeliverNack: {
+				Declared: boundary.Behind, Sources: []string{"RMQ-F-40"},
+				Note: "Before 4.0 a queue has no delivery limit unless it was declared with one (Entity.MaxDeliveries): what is given back goes to its end. With a limit it comes before all others.",
+			},
 		},
 	}
 }
@@ -39,7 +47,7 @@ func quorum3() boundary.Earlier {
 // classic42 is what is otherwise of classic queues before 4.3, when nodes had one
 // timeout for all kinds of queue.
 func classic42() boundary.Earlier {
-	return boundary.Earlier{
+	e := boundary.Earlier{
 		Before: "4.3",
 		Of:     "RabbitMQ 4.2 by its source and documentation, " + classicOf,
 		Entries: map[boundary.Claim]boundary.Entry{
@@ -49,6 +57,8 @@ func classic42() boundary.Earlier {
 			},
 		},
 	}
+	maps.Copy(e.Entries, timeouts())
+	return e
 }
 
 // classic3 adds to classic42 which release it was measured on.

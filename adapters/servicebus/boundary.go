@@ -1,6 +1,10 @@
 package servicebus
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // BoundaryQueue is where the guarantees of a queue without sessions, and of a
 // subscription without sessions, end behind this adapter.
@@ -130,6 +134,7 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 		},
 	}
 	effects(e)
+	maps.Copy(e, leases(sessions))
 	if !sessions {
 		return e
 	}

@@ -1,6 +1,10 @@
 package sqs
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 const of = "Amazon SQS, JSON protocol, 2026-11, "
 
@@ -70,6 +74,7 @@ func BoundaryFIFO() boundary.Boundary {
 	} {
 		b.Entries[claim] = e
 	}
+	maps.Copy(b.Entries, leases(true))
 	return b
 }
 
@@ -132,6 +137,7 @@ func BoundaryStandard() boundary.Boundary {
 	} {
 		b.Entries[claim] = e
 	}
+	maps.Copy(b.Entries, leases(false))
 	return b
 }
 

@@ -48,6 +48,16 @@ const (
 	SettleStale               Claim = "settle.stale"
 	SettleFinal               Claim = "settle.final"
 	VendorSettleStale         Claim = "vendor.settle.stale" // with the fence of package driver off
+
+	DeliverLeaseDefault      Claim = "deliver.lease.default"
+	DeliverLeaseAccuracy     Claim = "deliver.lease.accuracy"
+	DeliverLeaseExtend       Claim = "deliver.lease.extend"
+	DeliverLeaseMax          Claim = "deliver.lease.max"
+	DeliverLeaseClock        Claim = "deliver.lease.clock"
+	DeliverRedeliverNack     Claim = "deliver.redeliver.nack"
+	DeliverRedeliverAfterAck Claim = "deliver.redeliver.after-confirmed-ack"
+	DeliverRedeliveredFlag   Claim = "deliver.redelivered.flag"
+	DeliverPush              Claim = "deliver.push"
 )
 
 // The claims of hop 3, consumer to effect.
@@ -128,6 +138,26 @@ const (
 	Guessed        Answer = "guessed"
 	SaysUnknown    Answer = "unknown"
 	Recovers       Answer = "recovers"
+
+	// Of leases and redelivery.
+	Other          Answer = "other"
+	TenSeconds     Answer = "10s"
+	HalfMinute     Answer = "30s"
+	OneMinute      Answer = "1m"
+	HalfHour       Answer = "30m"
+	HalfDay        Answer = "12h"
+	FirstLease     Answer = "first-lease"
+	NoLimit        Answer = "no-limit"
+	Overstated     Answer = "overstated"
+	Understated    Answer = "understated"
+	FromHandOver   Answer = "from-hand-over"
+	FromArrival    Answer = "from-arrival"
+	SameReceiver   Answer = "same-receiver"
+	Behind         Answer = "at-once-behind"
+	FalseFirst     Answer = "false-first"
+	FalseAgain     Answer = "false-redelivery"
+	OverConnection Answer = "over-connection"
+	ToEndpoint     Answer = "to-endpoint"
 )
 
 // Entry is what is known of one claim before anything is measured.

@@ -2,6 +2,7 @@ package targets_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker/boundary"
@@ -64,6 +65,18 @@ func TestEachBrokenPromiseIsSeen(t *testing.T) {
 		{"a lost answer called a lost lease", memory.WithoutLostSettleUnknown(), boundary.SettleLostResponse, boundary.ClaimedLost},
 		{"ack before delivery", memory.WithAckOnDelivery(), boundary.EffectCrashBefore, boundary.Lost},
 		{"ack before delivery", memory.WithAckOnDelivery(), boundary.EffectInboxCrashBefore, boundary.Lost},
+		{"a shorter lease by default", memory.WithLease(10 * time.Second), boundary.DeliverLeaseDefault, boundary.TenSeconds},
+		{"an odd lease by default", memory.WithLease(20 * time.Second), boundary.DeliverLeaseDefault, boundary.Other},
+		{"late leases", memory.WithLateLeaseExpiry(), boundary.DeliverLeaseAccuracy, boundary.Understated},
+		{"no lease ends", memory.WithoutLeaseExpiry(), boundary.DeliverLeaseAccuracy, boundary.Understated},
+		{"an Extend of nothing", memory.WithoutExtend(), boundary.DeliverLeaseExtend, boundary.Ignored},
+		{"an Extend of nothing", memory.WithoutExtend(), boundary.DeliverLeaseMax, boundary.FirstLease},
+		{"late leases", memory.WithLateLeaseExpiry(), boundary.DeliverLeaseExtend, boundary.Late},
+		{"ack before delivery", memory.WithAckOnDelivery(), boundary.DeliverRedeliverNack, boundary.Never},
+		{"the newest first", memory.WithoutKeyOrder(), boundary.DeliverRedeliverNack, boundary.AtOnce},
+		{"acks that don't last", memory.WithoutFinalSettle(), boundary.DeliverRedeliverAfterAck, boundary.Redelivered},
+		{"a wrong count", memory.WithoutAttemptCount(), boundary.DeliverRedeliveredFlag, boundary.FalseFirst},
+		{"no count", memory.WithoutAttempts(), boundary.DeliverRedeliveredFlag, boundary.None},
 	} {
 		t.Run(c.name+"/"+string(c.claim), func(t *testing.T) {
 			t.Parallel()

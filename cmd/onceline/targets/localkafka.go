@@ -56,6 +56,7 @@ func kafkaServer(p Progress, t conformance.Target, query string, options ...loca
 	} else {
 		t.Like, t.Session = "kafka-group", kafkaServerSession
 	}
+	t.ProbeWithin = 2 * time.Minute // three nodes take half of it to restart, beside the leases that are waited for
 	options = append(options, p.For(t.Name))
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartKafkaServer(ctx, options...)
