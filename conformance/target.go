@@ -137,15 +137,18 @@ type FaultKind string
 const (
 	LoseRequest  FaultKind = "lose-request"  // it never reaches the broker
 	LoseResponse FaultKind = "lose-response" // the broker applies it and nobody hears
+	DelayRequest FaultKind = "delay"         // it is held back for Fault.Delay and arrives then
+	CutRequest   FaultKind = "cut"           // the connection is closed instead of passing it on
 )
 
 // Fault strikes requests at a protocol point.
 type Fault struct {
 	Op    FaultOp
 	Kind  FaultKind
-	Match string // the entity's name
-	Times int    // 0: until removed
-	Cut   bool   // the connection that carried it is closed as well
+	Match string        // the entity's name
+	Times int           // 0: until removed
+	Cut   bool          // the connection that carried it is closed as well
+	Delay time.Duration // of DelayRequest alone
 }
 
 func (f Fault) String() string {

@@ -56,10 +56,11 @@ type workerEvent struct {
 	Attempt int          `json:"attempt,omitempty"`
 	State   broker.State `json:"state,omitempty"`
 	Note    string       `json:"note,omitempty"`
+	Lacks   bool         `json:"lacks,omitempty"` // the outcome's error is broker.ErrUnsupported
 }
 
 // runWorker receives one message when told "receive", applies its effect when
-// told "effect", and acks it when told "ack". It ends when its input does, which
+// told "effect", and settles it when told "ack", "nack" or "extend". It ends when its input does, which
 // is when the probe's process is gone (a stopped one, when it is continued).
 func runWorker(spec string) error {
 	var s workerSpec
@@ -100,13 +101,16 @@ func runWorker(spec string) error {
 			e = workerEvent{Event: "delivery", ID: d.ID, Attempt: d.Attempt.Number}
 		case "effect":
 			e = workerEvent{Event: "effect", ID: d.ID}
-		case "ack":
+		case "ack", "nack", "extend":
+			action := map[string]broker.Action{"ack": broker.Ack, "nack": broker.Nack, "extend": broker.Extend}[in.Text()]
 			ask, done := context.WithTimeout(ctx, 10*time.Second)
-			o, _ := d.Ack(ask)
+			s := []broker.Settlement{{Delivery: &d, Action: action}}
+			_ = r.Settle(ask, s) // the outcome says more
 			done()
+			o := s[0].Outcome
 			e = workerEvent{Event: "outcome", ID: d.ID, State: o.State}
 			if o.Err != nil {
-				e.Note = o.Err.Error()
+				e.Note, e.Lacks = o.Err.Error(), errors.Is(o.Err, broker.ErrUnsupported)
 			}
 		default:
 			return fmt.Errorf("unknown command %q", in.Text())
@@ -124,6 +128,7 @@ type consumer interface {
 	receive(ctx context.Context) (id string, err error)
 	effect(ctx context.Context) error
 	ack(ctx context.Context) (broker.Outcome, error)
+	settle(ctx context.Context, a broker.Action) (broker.Outcome, error) // but DeadLetter
 	// kill ends it as by kill -9; freeze and thaw stop it and let it go on.
 	kill()
 	freeze()
@@ -249,16 +254,21 @@ func (w *worker) effect(ctx context.Context) error {
 	return err
 }
 
-func (w *worker) ack(ctx context.Context) (broker.Outcome, error) {
-	e, err := w.tell(ctx, "ack", "outcome")
+func (w *worker) ack(ctx context.Context) (broker.Outcome, error) { return w.settle(ctx, broker.Ack) }
+
+func (w *worker) settle(ctx context.Context, a broker.Action) (broker.Outcome, error) {
+	e, err := w.tell(ctx, strings.ToLower(a.String()), "outcome")
 	if err != nil {
 		return broker.Outcome{}, err
 	}
 	o := broker.Outcome{State: e.State}
-	if e.Note != "" {
+	switch {
+	case e.Lacks:
+		o.Err = fmt.Errorf("%w: %s", broker.ErrUnsupported, e.Note)
+	case e.Note != "":
 		o.Err = errors.New(e.Note)
 	}
-	w.bench.settled(e.ID, broker.Ack, o)
+	w.bench.settled(e.ID, a, o)
 	return o, nil
 }
 
@@ -334,8 +344,10 @@ func (m *modelled) effect(context.Context) error {
 	return nil
 }
 
-func (m *modelled) ack(ctx context.Context) (broker.Outcome, error) {
-	return m.bench.Settle(ctx, m.r, &m.d, broker.Ack, 0), nil
+func (m *modelled) ack(ctx context.Context) (broker.Outcome, error) { return m.settle(ctx, broker.Ack) }
+
+func (m *modelled) settle(ctx context.Context, a broker.Action) (broker.Outcome, error) {
+	return m.bench.Settle(ctx, m.r, &m.d, a, 0), nil
 }
 
 func (m *modelled) kill() { m.bench.history.Add(report.Consumer, "kill", "", "%s, modelled", m.name) }

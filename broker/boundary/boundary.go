@@ -45,6 +45,21 @@ const (
 	SettleStale               Claim = "settle.stale"
 	SettleFinal               Claim = "settle.final"
 	VendorSettleStale         Claim = "vendor.settle.stale" // with the fence of package driver off
+
+	SettleReack                 Claim = "settle.reack"
+	SettleDouble                Claim = "settle.double"
+	SettleBatchPartial          Claim = "settle.batch.partial"
+	SettleLostRequest           Claim = "settle.lost-request"
+	SettleCancel                Claim = "settle.cancel"
+	SettleAfterReconnect        Claim = "settle.after-reconnect"
+	SettleStaleBeforeRedelivery Claim = "settle.stale-before-redelivery"
+	SettleForeign               Claim = "settle.foreign"
+	VendorSettleForeign         Claim = "vendor.settle.foreign" // with the fence of package driver off
+	SettleNackStale             Claim = "settle.nack.stale"
+	SettleExtendStale           Claim = "settle.extend.stale"
+	SettleDurable               Claim = "settle.durable"
+	FenceZombie                 Claim = "fence.zombie"
+	FenceRebalance              Claim = "fence.rebalance"
 )
 
 // The claims of hop 3, consumer to effect.
@@ -116,6 +131,8 @@ const (
 	TakesEffect    Answer = "takes-effect"
 	Redelivered    Answer = "redelivered"
 	Final          Answer = "final"
+	TakenUnnoticed Answer = "taken-unnoticed"
+	TakenTold      Answer = "taken-and-told"
 )
 
 // Entry is what is known of one claim before anything is measured.

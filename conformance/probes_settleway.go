@@ -1,0 +1,292 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/boundary"
+)
+
+// probeSettleOnItsWay. Anomalies: an ack that never reached the broker is reported
+// as done, or as a lost lease; an ack whose context ended on the way is guessed to be
+// either. Experiment: drop an ack's request, let the caller give up, and ask again;
+// hold another one back until its caller has given up, see it arrive, and ask again.
+// A new connection shows what took effect.
+func probeSettleOnItsWay(ctx context.Context, b *Bench) error {
+	e, err := b.ends(ctx, nil)
+	if err != nil {
+		return err
+	}
+	lost, err := b.handOver(ctx, e)
+	if err != nil {
+		return err
+	}
+	first, again, err := b.interrupted(ctx, e, &lost, Fault{Op: OnSettle, Kind: LoseRequest, Times: 1, Cut: b.Target.CutLostSettle})
+	if err != nil {
+		return err
+	}
+	onWay, answered := broker.Delivery{}, [2]broker.Outcome{}
+	if first.State != broker.Sent {
+		if onWay, answered, err = b.cancelledAck(ctx, e); err != nil {
+			return err
+		}
+	}
+	came, err := b.afterAll(ctx, e)
+	if err != nil {
+		return err
+	}
+	b.answerLostRequest(first, again, came[lost.ID] > 0)
+	if first.State == broker.Sent {
+		b.NotApplicable(boundary.SettleCancel, "an ack has no answer, so that nobody waits for one whose context could end")
+		return nil
+	}
+	b.answerCancel(answered, came[onWay.ID] > 0)
+	return nil
+}
+
+// interrupted acks under a fault, ends the context as soon as the fault has struck,
+// and asks again once the request that was held back has arrived.
+func (b *Bench) interrupted(ctx context.Context, e ends, d *broker.Delivery, f Fault) (first, again broker.Outcome, err error) {
+	i, err := b.Inject(f)
+	if err != nil {
+		return first, again, err
+	}
+	defer i.Remove()
+	try, cancel := context.WithCancel(ctx)
+	defer cancel()
+	outcomes := make(chan broker.Outcome, 1)
+	go func() { outcomes <- b.Settle(try, e.rcv, d, broker.Ack, 0) }()
+	if err := hit(ctx, i); err != nil {
+		return first, again, err
+	}
+	cancel()
+	first = <-outcomes
+	if f.Kind == DelayRequest {
+		if err := b.landed(ctx, e, i); err != nil {
+			return first, again, err
+		}
+	}
+	ask, done := context.WithTimeout(ctx, b.Target.patience()+5*time.Second)
+	defer done()
+	return first, b.Settle(ask, e.rcv, d, broker.Ack, 0), nil
+}
+
+// landed waits until the request that was held back has reached the broker, and
+// as long as a message takes there and back, so that it was carried out as well.
+func (b *Bench) landed(ctx context.Context, e ends, i Injection) error {
+	if err := b.Applied(ctx, i); err != nil {
+		return err
+	}
+	return b.witness(ctx, e.pub, e.rcv)
+}
+
+// cancelledAck acks a new delivery whose context ends while the ack is held back. An
+// ack that was answered all the same was held back too short for a slow machine.
+func (b *Bench) cancelledAck(ctx context.Context, e ends) (d broker.Delivery, os [2]broker.Outcome, err error) {
+	for wait := 150 * time.Millisecond; ; wait *= 2 {
+		if d, err = b.handOver(ctx, e); err != nil {
+			return d, os, err
+		}
+		first, again, err := b.interrupted(ctx, e, &d, Fault{Op: OnSettle, Kind: DelayRequest, Times: 1, Delay: wait})
+		if err != nil {
+			return d, os, err
+		}
+		if os = [2]broker.Outcome{first, again}; first.State != broker.Confirmed || wait > 500*time.Millisecond {
+			return d, os, nil
+		}
+	}
+}
+
+// hit waits until the fault has struck.
+func hit(ctx context.Context, i Injection) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for i.Hits() == 0 {
+		if !sleep(ctx, time.Millisecond) {
+			return errors.New("the fault never struck")
+		}
+	}
+	return nil
+}
+
+func (b *Bench) answerLostRequest(first, again broker.Outcome, came bool) {
+	answer := func(a boundary.Answer, format string, args ...any) {
+		b.Answer(boundary.SettleLostRequest, a, format, args...)
+	}
+	switch {
+	case first.State == broker.LeaseLost || again.State == broker.LeaseLost:
+		answer(boundary.ClaimedLost, "the ack never arrived; its consumer was told %s, then %s, within its lease", first.State, again.State)
+	case first.State == broker.Sent:
+		answer(boundary.Sent, "the ack never arrived and is Sent, and Sent again when asked; the message came again: %t", came)
+	case first.State != broker.Unknown, came && again.State.OK():
+		answer(boundary.ClaimedDone, "the ack never arrived; its consumer was told %s, then %s; the message came again: %t", first.State, again.State, came)
+	case again.State.OK():
+		answer(boundary.TakesEffect, "Unknown at first, %s when asked again, and the message didn't come again", again.State)
+	default:
+		answer(boundary.StaysUnknown, "Unknown at first, %s when asked again (%v); the message came again: %t", again.State, again.Err, came)
+	}
+}
+
+func (b *Bench) answerCancel(os [2]broker.Outcome, came bool) {
+	answer := func(a boundary.Answer, format string, args ...any) {
+		b.Answer(boundary.SettleCancel, a, format, args...)
+	}
+	switch first, again := os[0], os[1]; {
+	case first.State == broker.LeaseLost || again.State == broker.LeaseLost:
+		answer(boundary.ClaimedLost, "the broker took the ack; its consumer was told %s, then %s", first.State, again.State)
+	case first.State != broker.Unknown, came && again.State.OK():
+		answer(boundary.ClaimedDone, "the ack was on its way when its context ended; its consumer was told %s, then %s; the message came again: %t", first.State, again.State, came)
+	case again.State.OK():
+		answer(boundary.ConfirmedAgain, "Unknown as its context ended, %s when asked again", again.State)
+	default:
+		answer(boundary.StaysUnknown, "Unknown as its context ended, %s when asked again: %v", again.State, again.Err)
+	}
+}
+
+// probeAfterReconnect. Anomaly: an ack over a new connection is taken for one that
+// counts and has no effect, or settles another message. Experiment: receive, have
+// the connection of the receiver cut as it asks for more, wait until messages come
+// over the new one, ack the old delivery, and see whether it comes again.
+func probeAfterReconnect(ctx context.Context, b *Bench) error {
+	e, err := b.ends(ctx, nil)
+	if err != nil {
+		return err
+	}
+	d, err := b.handOver(ctx, e)
+	if err != nil {
+		return err
+	}
+	i, err := b.Inject(Fault{Op: OnReceive, Kind: CutRequest, Times: 1})
+	if err != nil {
+		return err
+	}
+	defer i.Remove()
+	early, err := b.throughCut(ctx, e, i)
+	if err != nil {
+		return err
+	}
+	o := b.Settle(ctx, e.rcv, &d, broker.Ack, 0)
+	came := false
+	for n := range early {
+		came = came || early[n].ID == d.ID
+	}
+	if !came {
+		again, err := b.afterAll(ctx, e)
+		if err != nil {
+			return err
+		}
+		came = again[d.ID] > 0
+	}
+	answer := func(a boundary.Answer, format string, args ...any) {
+		b.Answer(boundary.SettleAfterReconnect, a, format, args...)
+	}
+	switch {
+	case o.State.OK() && came:
+		answer(boundary.ClaimedDone, "the ack of the old delivery is answered %s, and the message came again", o.State)
+	case o.State.OK():
+		answer(boundary.TakesEffect, "the ack of the old delivery is answered %s, and the message didn't come again", o.State)
+	case o.State == broker.LeaseLost && came:
+		answer(boundary.Refused, "the ack of the old delivery is refused (%v), and the message came again", o.Err)
+	case o.State == broker.LeaseLost:
+		answer(boundary.ClaimedLost, "the ack of the old delivery is refused (%v), and the message never came again", o.Err)
+	default:
+		answer(boundary.StaysUnknown, "the ack of the old delivery is answered %s (%v); the message came again: %t", o.State, o.Err, came)
+	}
+	return nil
+}
+
+// throughCut receives until the fault has cut the connection and another message
+// has come over the next one. It returns all that came, acked but for what is asked.
+func (b *Bench) throughCut(ctx context.Context, e ends, i Injection) ([]broker.Delivery, error) {
+	c, err := b.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pub, err := b.Publisher(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var all []broker.Delivery
+	within := time.Now().Add(4*b.Target.patience() + 4*time.Second)
+	for {
+		m := b.Message()
+		if _, err := b.MustPublish(ctx, pub, m); err != nil {
+			return nil, err
+		}
+		for got := false; !got; {
+			ds, err := b.Receive(ctx, e.rcv, 1, time.Until(within))
+			if err != nil {
+				return nil, err
+			}
+			if len(ds) == 0 {
+				return nil, fmt.Errorf("nothing came over a new connection; the fault struck %d times", i.Hits())
+			}
+			all = append(all, ds...)
+			got = ds[0].ID == m.ID
+		}
+		if i.Hits() > 0 {
+			return all, nil
+		}
+	}
+}
+
+// probeSettleDurable. Anomaly: acks were confirmed, the broker's process dies, and
+// their messages come again. Experiment: ack messages one by one, kill the broker
+// with the last answer, start it again, let a lease pass, and look.
+func probeSettleDurable(ctx context.Context, b *Bench) error {
+	const n = 10
+	e, err := b.ends(ctx, nil)
+	if err != nil {
+		return err
+	}
+	acked := map[string]bool{}
+	for range n {
+		d, err := b.handOver(ctx, e)
+		if err != nil {
+			return err
+		}
+		o := b.Settle(ctx, e.rcv, &d, broker.Ack, 0)
+		if o.State == broker.Sent {
+			b.NotApplicable(boundary.SettleDurable, "the broker confirms no ack (%s)", o.State)
+			return nil
+		}
+		if o.State != broker.Confirmed {
+			return fmt.Errorf("ack %q: %s: %w", d.ID, o.State, o.Err)
+		}
+		acked[d.ID] = true
+	}
+	if err := b.Kill(ctx); err != nil {
+		return err
+	}
+	e, err = b.reopen(ctx, e)
+	if errors.Is(err, broker.ErrNotFound) {
+		b.Answer(boundary.SettleDurable, boundary.Final, "the crash leaves nothing that could come again, not even the topic: %v", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	bound := max(b.Target.Lease, b.Target.Session)
+	if err := b.Wait(ctx, bound+slack(bound)); err != nil {
+		return err
+	}
+	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	if err != nil {
+		return err
+	}
+	again := 0
+	for id := range copies {
+		if acked[id] {
+			again++
+		}
+	}
+	if again > 0 {
+		b.Answer(boundary.SettleDurable, boundary.Redelivered, "%d acks were confirmed and the broker was killed: %d of their messages came again", n, again)
+	} else {
+		b.Answer(boundary.SettleDurable, boundary.Final, "%d acks were confirmed and the broker was killed: none of their messages came again", n)
+	}
+	return nil
+}
