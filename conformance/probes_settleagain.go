@@ -161,8 +161,12 @@ func (b *Bench) answerPartBad(s []broker.Settlement, again map[string]int) {
 // goes back at once.
 const waitable = 3 * time.Second
 
-// afterAll lets leases end, opens a new connection, and returns what comes again.
+// afterAll lets leases end, opens a new connection, and returns what comes again. A
+// message there and back before shows that settles without an answer have arrived.
 func (b *Bench) afterAll(ctx context.Context, e ends) (map[string]int, error) {
+	if err := b.witness(ctx, e.pub, e.rcv); err != nil {
+		return nil, err
+	}
 	if lease := b.Target.Lease; b.Instance.Advance != nil || lease > 0 && lease <= waitable {
 		if err := b.Wait(ctx, lease+slack(lease)); err != nil {
 			return nil, err

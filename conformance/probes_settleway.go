@@ -24,7 +24,8 @@ func probeSettleOnItsWay(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	first, again, err := b.interrupted(ctx, e, &lost, Fault{Op: OnSettle, Kind: LoseRequest, Times: 1, Cut: b.Target.CutLostSettle})
+	first, again, err := b.interrupted(ctx, e, &lost, Fault{Op: OnSettle, Kind: LoseRequest, Times: 1, Cut: b.Target.CutLostSettle},
+		func(Injection) error { return nil })
 	if err != nil {
 		return err
 	}
@@ -48,8 +49,8 @@ func probeSettleOnItsWay(ctx context.Context, b *Bench) error {
 }
 
 // interrupted acks under a fault, ends the context as soon as the fault has struck,
-// and asks again once the request that was held back has arrived.
-func (b *Bench) interrupted(ctx context.Context, e ends, d *broker.Delivery, f Fault) (first, again broker.Outcome, err error) {
+// waits for what else has to happen, and asks again.
+func (b *Bench) interrupted(ctx context.Context, e ends, d *broker.Delivery, f Fault, then func(Injection) error) (first, again broker.Outcome, err error) {
 	i, err := b.Inject(f)
 	if err != nil {
 		return first, again, err
@@ -64,33 +65,44 @@ func (b *Bench) interrupted(ctx context.Context, e ends, d *broker.Delivery, f F
 	}
 	cancel()
 	first = <-outcomes
-	if f.Kind == DelayRequest {
-		if err := b.landed(ctx, e, i); err != nil {
-			return first, again, err
-		}
+	if err := then(i); err != nil {
+		return first, again, err
 	}
 	ask, done := context.WithTimeout(ctx, b.Target.patience()+5*time.Second)
 	defer done()
 	return first, b.Settle(ask, e.rcv, d, broker.Ack, 0), nil
 }
 
-// landed waits until the request that was held back has reached the broker, and
-// as long as a message takes there and back, so that it was carried out as well.
-func (b *Bench) landed(ctx context.Context, e ends, i Injection) error {
-	if err := b.Applied(ctx, i); err != nil {
-		return err
-	}
-	return b.witness(ctx, e.pub, e.rcv)
-}
+// errTakenBack is why an ack has to be cancelled in another way.
+var errTakenBack = errors.New("the request was taken back with its context")
 
-// cancelledAck acks a new delivery whose context ends while the ack is held back. An
-// ack that was answered all the same was held back too short for a slow machine.
+// cancelledAck acks a new delivery whose context ends while the ack is held back on
+// its way, and returns what is said then and when asked after it has arrived. An ack
+// that was answered all the same was held back too short for a slow machine. Where a
+// request is taken back with its context, as those of HTTP are, it is let through
+// instead, and its answer is what is held back.
 func (b *Bench) cancelledAck(ctx context.Context, e ends) (d broker.Delivery, os [2]broker.Outcome, err error) {
+	arrived := func(i Injection) error {
+		within := time.Now().Add(time.Second)
+		for i.Applied() == 0 {
+			if time.Now().After(within) {
+				return errTakenBack
+			}
+			if !sleep(ctx, time.Millisecond) {
+				return context.Cause(ctx)
+			}
+		}
+		// As long as a message takes there and back, so that it was carried out too.
+		return b.witness(ctx, e.pub, e.rcv)
+	}
 	for wait := 150 * time.Millisecond; ; wait *= 2 {
 		if d, err = b.handOver(ctx, e); err != nil {
 			return d, os, err
 		}
-		first, again, err := b.interrupted(ctx, e, &d, Fault{Op: OnSettle, Kind: DelayRequest, Times: 1, Delay: wait})
+		first, again, err := b.interrupted(ctx, e, &d, Fault{Op: OnSettle, Kind: DelayRequest, Times: 1, Delay: wait}, arrived)
+		if errors.Is(err, errTakenBack) {
+			break
+		}
 		if err != nil {
 			return d, os, err
 		}
@@ -98,6 +110,13 @@ func (b *Bench) cancelledAck(ctx context.Context, e ends) (d broker.Delivery, os
 			return d, os, nil
 		}
 	}
+	b.Note("A request that is on its way ends with its context here; the answer is what was on its way instead.")
+	if d, err = b.handOver(ctx, e); err != nil {
+		return d, os, err
+	}
+	os[0], os[1], err = b.interrupted(ctx, e, &d, Fault{Op: OnSettle, Kind: LoseResponse, Times: 1},
+		func(i Injection) error { return b.Applied(ctx, i) })
+	return d, os, err
 }
 
 // hit waits until the fault has struck.
@@ -213,6 +232,9 @@ func (b *Bench) throughCut(ctx context.Context, e ends, i Injection) ([]broker.D
 	within := time.Now().Add(4*b.Target.patience() + 4*time.Second)
 	for {
 		m := b.Message()
+		if m.Key != "" {
+			m.Key = "not " + m.Key // which waits for the one in hand, where order is kept
+		}
 		if _, err := b.MustPublish(ctx, pub, m); err != nil {
 			return nil, err
 		}

@@ -72,6 +72,9 @@ type Target struct {
 	// CutLostSettle is the same for settles, where the adapter asks no second
 	// time by itself.
 	CutLostSettle bool
+	// FaultsByQueue is set where faults on receives and settles know an entity by its
+	// subscription's name, as those of RabbitMQ's queues do, and not by its topic's.
+	FaultsByQueue bool
 	// Key is what all messages have as ordering key that a probe gives none to: a
 	// broker that keeps the order of keys does so only among messages with one.
 	Key string
