@@ -53,6 +53,7 @@ func GroupBoundary() boundary.Boundary {
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-37"},
 		Note: "Confirmed is final, Pending is not. A group that stays empty for seven days loses its offsets and begins where a new one would.",
 	}
+	groupSettleEntries(e)
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, consumer group; measured on 4.2.0: one node and three, the classic protocol and KIP-848's, transaction.version 1 and 2", Entries: e}
 }
 
@@ -105,6 +106,7 @@ func ShareBoundary() boundary.Boundary {
 	e[boundary.SettleFinal] = boundary.Entry{
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-45"},
 	}
+	shareSettleEntries(e)
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, share group (KIP-932); measured on 4.2.0: one node and three", Entries: e}
 }
 

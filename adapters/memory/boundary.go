@@ -35,5 +35,6 @@ func Boundary() boundary.Boundary {
 		boundary.EffectCrashAfterEffect: {Declared: boundary.Twice, Note: "No broker closes hop 3: commit the ID together with the effect, in a dedup store."},
 		boundary.EffectZombie:           {Declared: boundary.Twice, Note: "The late ack is refused, but its effect was done: commit the ID together with the effect."},
 	}
+	settleEntries(entries)
 	return boundary.Boundary{Broker: "memory", Of: "the reference implementation in memory", Entries: entries}
 }

@@ -5,7 +5,7 @@ import "github.com/onceline/onceline/broker/boundary"
 // Boundary is where the guarantees of JetStream end, behind this adapter. That of
 // streams in other configurations is in variants.go.
 func Boundary() boundary.Boundary {
-	return boundary.Boundary{
+	b := boundary.Boundary{
 		Broker: "nats",
 		Of:     "NATS JetStream 2.15, file storage, one replica, limits retention",
 		Entries: map[boundary.Claim]boundary.Entry{
@@ -111,4 +111,6 @@ func Boundary() boundary.Boundary {
 			},
 		},
 	}
+	settleEntries(b.Entries)
+	return b
 }

@@ -5,7 +5,7 @@ import "github.com/onceline/onceline/broker/boundary"
 // BoundaryStream is where the guarantees of a RabbitMQ stream end, behind this
 // adapter.
 func BoundaryStream() boundary.Boundary {
-	return boundary.Boundary{
+	b := boundary.Boundary{
 		Broker: "rabbitmq",
 		Of:     "RabbitMQ 4.3 by its source and documentation, stream, single active consumer, a reference for each publisher",
 		Earlier: []boundary.Earlier{
@@ -116,4 +116,6 @@ func BoundaryStream() boundary.Boundary {
 			},
 		},
 	}
+	streamSettleEntries(b.Entries)
+	return b
 }

@@ -124,9 +124,11 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 			Note: "The lock guards the ack, not the effect. Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
+	settleEntries(e)
 	if !sessions {
 		return e
 	}
+	sessionSettleEntries(e)
 	e[boundary.DeliverRedeliverExpiry] = boundary.Entry{
 		Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"SB-F-13", "SB-F-23", "SB-F-24"},
 		Note: "The lock is the session's: until it ends, all messages of the key wait for one that is stuck.",

@@ -70,6 +70,8 @@ func BoundaryFIFO() boundary.Boundary {
 	} {
 		b.Entries[claim] = e
 	}
+	settleEntries(b.Entries)
+	fifoSettleEntries(b.Entries)
 	return b
 }
 
@@ -132,6 +134,8 @@ func BoundaryStandard() boundary.Boundary {
 	} {
 		b.Entries[claim] = e
 	}
+	settleEntries(b.Entries)
+	standardSettleEntries(b.Entries)
 	return b
 }
 
