@@ -67,7 +67,7 @@ func probeRebalance(ctx context.Context, b *Bench) error {
 	if err := next.Close(ctx); err != nil {
 		return err
 	}
-	again, err := b.Copies(ctx, e.pub, e.rcv)
+	again, err := b.comeAll(ctx, e, open)
 	if err != nil {
 		return err
 	}
@@ -121,16 +121,43 @@ func (b *Bench) takenAway(ctx context.Context, next broker.Receiver) (done, open
 		}
 	}
 	if len(open) == 0 {
-		// All is of one partition: it serves for the other direction.
-		return done, open, nil
+		b.Note("One partition alone was taken away: none of it is settled by its new owner.")
+		return open, done, nil
 	}
 	return done, open, b.mustAckAll(ctx, next, settle)
 }
 
-func (b *Bench) answerRebalance(done, open map[string]bool, states map[string]broker.State, again map[string]int) {
-	if len(open) == 0 {
-		done, open = open, done
+// comeAll receives and acks until all that is open has come, for as long as the
+// partitions may take to come back, and then what else comes.
+func (b *Bench) comeAll(ctx context.Context, e ends, open map[string]bool) (map[string]int, error) {
+	again := map[string]int{}
+	missing := len(open)
+	within := time.Now().Add(3*b.Target.patience() + 2*b.Target.Session + 5*time.Second)
+	for missing > 0 {
+		ds, err := b.Receive(ctx, e.rcv, 16, time.Until(within))
+		if err != nil {
+			return nil, err
+		}
+		if len(ds) == 0 {
+			break
+		}
+		if err := b.mustAckAll(ctx, e.rcv, ds); err != nil {
+			return nil, err
+		}
+		for i := range ds {
+			if again[ds[i].ID]++; again[ds[i].ID] == 1 && open[ds[i].ID] {
+				missing--
+			}
+		}
 	}
+	more, err := b.Copies(ctx, e.pub, e.rcv)
+	for id, n := range more {
+		again[id] += n
+	}
+	return again, err
+}
+
+func (b *Bench) answerRebalance(done, open map[string]bool, states map[string]broker.State, again map[string]int) {
 	answer := func(a boundary.Answer, format string, args ...any) {
 		b.Answer(boundary.FenceRebalance, a, format, args...)
 	}

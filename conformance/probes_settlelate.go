@@ -211,6 +211,7 @@ func (b *Bench) answerFence(late []zombieSettle, noExtend bool) {
 		case z.effect:
 			b.Answer(boundary.FenceZombie, boundary.TakesEffect, "the zombie's %s, and takes effect", z)
 			return
+		case errors.Is(z.outcome.Err, broker.ErrConflict): // not told done, but that it was settled before
 		case z.outcome.State == broker.Confirmed || z.outcome.State == broker.Pending:
 			done = z.String()
 		case z.outcome.State == broker.Unknown:

@@ -56,7 +56,8 @@ type workerEvent struct {
 	Attempt int          `json:"attempt,omitempty"`
 	State   broker.State `json:"state,omitempty"`
 	Note    string       `json:"note,omitempty"`
-	Lacks   bool         `json:"lacks,omitempty"` // the outcome's error is broker.ErrUnsupported
+	// Kind is what the outcome's error is, of those that a probe asks for.
+	Kind string `json:"kind,omitempty"`
 }
 
 // runWorker receives one message when told "receive", applies its effect when
@@ -110,7 +111,7 @@ func runWorker(spec string) error {
 			o := s[0].Outcome
 			e = workerEvent{Event: "outcome", ID: d.ID, State: o.State}
 			if o.Err != nil {
-				e.Note, e.Lacks = o.Err.Error(), errors.Is(o.Err, broker.ErrUnsupported)
+				e.Note, e.Kind = o.Err.Error(), kindOf(o.Err)
 			}
 		default:
 			return fmt.Errorf("unknown command %q", in.Text())
@@ -120,6 +121,18 @@ func runWorker(spec string) error {
 		}
 	}
 	return in.Err()
+}
+
+// kinds are the errors that a probe asks for in another process.
+var kinds = map[string]error{"unsupported": broker.ErrUnsupported, "conflict": broker.ErrConflict}
+
+func kindOf(err error) string {
+	for name, kind := range kinds {
+		if errors.Is(err, kind) {
+			return name
+		}
+	}
+	return ""
 }
 
 // consumer is one that can be stopped in its tracks. It holds one message.
@@ -262,9 +275,9 @@ func (w *worker) settle(ctx context.Context, a broker.Action) (broker.Outcome, e
 		return broker.Outcome{}, err
 	}
 	o := broker.Outcome{State: e.State}
-	switch {
-	case e.Lacks:
-		o.Err = fmt.Errorf("%w: %s", broker.ErrUnsupported, e.Note)
+	switch kind := kinds[e.Kind]; {
+	case kind != nil:
+		o.Err = fmt.Errorf("%w: %s", kind, e.Note)
 	case e.Note != "":
 		o.Err = errors.New(e.Note)
 	}
