@@ -125,10 +125,6 @@ func probeZombieSettle(ctx context.Context, b *Bench) error {
 	if _, err := zombie.receive(ctx); err != nil {
 		return err
 	}
-	live, err := zombie.settle(ctx, broker.Extend)
-	if err != nil {
-		return err
-	}
 	c, err := b.Conn(ctx)
 	if err != nil {
 		return err
@@ -140,6 +136,12 @@ func probeZombieSettle(ctx context.Context, b *Bench) error {
 	held, err := b.takeOver(ctx, zombie, holder, m.ID)
 	if err != nil {
 		return err
+	}
+	// The holder needs its lease for what follows, and it shows whether there is one
+	// to extend.
+	live := b.Settle(ctx, holder, &held, broker.Extend, 0)
+	if !live.Lease.IsZero() {
+		held.Lease = live.Lease
 	}
 	var late []zombieSettle
 	for _, a := range []broker.Action{broker.Extend, broker.Nack, broker.Ack} {
