@@ -11,9 +11,9 @@ import (
 )
 
 // probeSettleDurable. Anomaly: acks were confirmed, the broker's process dies, and
-// their messages come again. Experiment: publish, receive and ack one message after
-// the other while the broker is killed, so that the last confirmed ack is no older
-// than one of these rounds; start it again, let a lease pass, and look.
+// their messages come again. Experiment: hold a hundred messages, ack one after the
+// other as fast as the broker answers, and kill it meanwhile, so that there are acks
+// which it confirmed a moment before; start it again, let a lease pass, and look.
 func probeSettleDurable(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, nil)
 	if err != nil {
@@ -30,7 +30,11 @@ func probeSettleDurable(ctx context.Context, b *Bench) error {
 	case o.State != broker.Confirmed:
 		return fmt.Errorf("ack %q: %s: %w", d.ID, o.State, o.Err)
 	}
-	acked, err := b.killUnderAcks(ctx, e)
+	stock, err := b.stock(ctx, e, 100)
+	if err != nil {
+		return err
+	}
+	acked, err := b.killUnderAcks(ctx, stock)
 	if err != nil {
 		return err
 	}
@@ -65,59 +69,59 @@ func probeSettleDurable(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// killUnderAcks kills the broker while rounds of publish, receive and ack go on, and
-// returns whose acks were confirmed. The rounds aren't in the history, which they
-// would fill.
-func (b *Bench) killUnderAcks(ctx context.Context, e ends) (map[string]bool, error) {
-	const enough = 5 // rounds before the kill
-	rounds, stop := context.WithCancel(ctx)
+// stock publishes n messages and receives them. They aren't in the history, which
+// they would fill.
+func (b *Bench) stock(ctx context.Context, e ends, n int) ([]broker.Delivery, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*b.Target.patience()+10*time.Second)
+	defer cancel()
+	if _, err := e.pub.Publish(ctx, b.Messages(n)...); err != nil {
+		return nil, err
+	}
+	var ds []broker.Delivery
+	for len(ds) < n {
+		more, err := e.rcv.Receive(ctx, n-len(ds))
+		if err != nil {
+			return nil, fmt.Errorf("receive: %d of %d: %w", len(ds), n, err)
+		}
+		ds = append(ds, more...)
+	}
+	return ds, nil
+}
+
+// killUnderAcks kills the broker while one delivery after the other is acked, and
+// returns whose acks were confirmed.
+func (b *Bench) killUnderAcks(ctx context.Context, ds []broker.Delivery) (map[string]bool, error) {
+	const enough = 5 // acks before the kill
+	acks, stop := context.WithCancel(ctx)
 	defer stop()
 	acked := map[string]bool{}
 	begun, ended := make(chan struct{}), make(chan struct{})
-	var failed error
+	var last error
 	go func() {
 		defer close(ended)
-		for rounds.Err() == nil {
-			id, err := b.round(rounds, e)
-			if err != nil {
-				failed = err
+		for i := range ds {
+			o, err := ds[i].Ack(acks)
+			if o.State != broker.Confirmed {
+				last = fmt.Errorf("%s: %w", o.State, err)
 				return
 			}
-			if acked[id] = true; len(acked) == enough {
+			if acked[ds[i].ID] = true; len(acked) == enough {
 				close(begun)
 			}
-			sleep(rounds, 2*time.Millisecond) // a kill that takes its time shall not meet thousands
 		}
 	}()
 	select {
 	case <-begun:
 	case <-ended:
-		return nil, fmt.Errorf("before the kill: %w", failed)
+		return nil, fmt.Errorf("ack before the kill: %w", last)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	err := b.Kill(ctx)
 	stop()
 	<-ended
-	if failed != nil {
-		b.Note("The rounds ended with: %v", failed)
+	if last != nil {
+		b.Note("The first ack that wasn't confirmed: %v", last)
 	}
 	return acked, err
-}
-
-// round publishes a message, receives one and acks it. It returns its ID if the ack
-// was confirmed.
-func (b *Bench) round(ctx context.Context, e ends) (string, error) {
-	if _, err := e.pub.Publish(ctx, b.Message()); err != nil {
-		return "", err
-	}
-	ds, err := e.rcv.Receive(ctx, 1)
-	if err != nil {
-		return "", err
-	}
-	o, err := ds[0].Ack(ctx)
-	if err == nil && o.State != broker.Confirmed {
-		err = fmt.Errorf("ack %q: %s", ds[0].ID, o.State)
-	}
-	return ds[0].ID, err
 }

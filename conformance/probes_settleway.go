@@ -20,12 +20,7 @@ func probeSettleOnItsWay(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	lost, err := b.handOver(ctx, e)
-	if err != nil {
-		return err
-	}
-	first, again, err := b.interrupted(ctx, e, &lost, Fault{Op: OnSettle, Kind: LoseRequest, Times: 1, Cut: b.Target.CutLostSettle},
-		func(Injection) error { return nil })
+	lost, first, again, err := b.lostAck(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -48,6 +43,26 @@ func probeSettleOnItsWay(ctx context.Context, b *Bench) error {
 	return nil
 }
 
+// lostAck acks a new delivery, whose request is lost, and returns what is said then
+// and when asked again.
+func (b *Bench) lostAck(ctx context.Context, e ends) (d broker.Delivery, first, again broker.Outcome, err error) {
+	for range attempts {
+		if d, err = b.handOver(ctx, e); err != nil {
+			return d, first, again, err
+		}
+		first, again, err = b.interrupted(ctx, e, &d, Fault{Op: OnSettle, Kind: LoseRequest, Times: 1, Cut: b.Target.CutLostSettle},
+			func(Injection) error { return nil })
+		if !errors.Is(err, errLeaseOver) {
+			break
+		}
+	}
+	return d, first, again, err
+}
+
+// attempts is how often an experiment is begun anew for which the machine was too
+// slow.
+const attempts = 4
+
 // interrupted acks under a fault, ends the context as soon as the fault has struck,
 // waits for what else has to happen, and asks again.
 func (b *Bench) interrupted(ctx context.Context, e ends, d *broker.Delivery, f Fault, then func(Injection) error) (first, again broker.Outcome, err error) {
@@ -68,10 +83,17 @@ func (b *Bench) interrupted(ctx context.Context, e ends, d *broker.Delivery, f F
 	if err := then(i); err != nil {
 		return first, again, err
 	}
+	if !d.Lease.IsZero() && !b.Now().Before(d.Lease) {
+		return first, again, errLeaseOver
+	}
 	ask, done := context.WithTimeout(ctx, b.Target.patience()+5*time.Second)
 	defer done()
 	return first, b.Settle(ask, e.rcv, d, broker.Ack, 0), nil
 }
+
+// errLeaseOver is why an attempt says nothing: what is asked after the lease is
+// another question.
+var errLeaseOver = errors.New("the lease ended before the ack could be asked for again: this machine is too slow for it")
 
 // errTakenBack is why an ack has to be cancelled in another way.
 var errTakenBack = errors.New("the request was taken back with its context")
@@ -95,7 +117,7 @@ func (b *Bench) cancelledAck(ctx context.Context, e ends) (d broker.Delivery, os
 		// As long as a message takes there and back, so that it was carried out too.
 		return b.witness(ctx, e.pub, e.rcv)
 	}
-	for wait := 150 * time.Millisecond; ; wait *= 2 {
+	for n, wait := 0, 100*time.Millisecond; ; n++ {
 		if d, err = b.handOver(ctx, e); err != nil {
 			return d, os, err
 		}
@@ -103,12 +125,16 @@ func (b *Bench) cancelledAck(ctx context.Context, e ends) (d broker.Delivery, os
 		if errors.Is(err, errTakenBack) {
 			break
 		}
+		if errors.Is(err, errLeaseOver) && n < attempts {
+			continue
+		}
 		if err != nil {
 			return d, os, err
 		}
-		if os = [2]broker.Outcome{first, again}; first.State != broker.Confirmed || wait > 500*time.Millisecond {
+		if os = [2]broker.Outcome{first, again}; first.State != broker.Confirmed || n == attempts {
 			return d, os, nil
 		}
+		wait *= 2
 	}
 	b.Note("A request that is on its way ends with its context here; the answer is what was on its way instead.")
 	if d, err = b.handOver(ctx, e); err != nil {
