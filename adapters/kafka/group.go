@@ -71,8 +71,9 @@ func (c *conn) newGroup(topic, group string, w wishes, o broker.ReceiverOptions)
 	if r.session == 0 {
 		r.session = 45 * time.Second
 	}
-	if !c.opts.NextGen { // there the broker decides
-		r.beats.bound = r.session / 2
+	r.beats.bound = r.session / 2
+	if c.opts.NextGen {
+		r.beats.bound = time.Second
 	}
 	start := kgo.NewOffset().AtStart()
 	if c.opts.Latest {

@@ -19,8 +19,8 @@ import (
 // an Extend or a nack, would be answered from that. It is a hook of franz-go.
 type beats struct {
 	// bound is from when on the broker is asked: half a session, for when a
-	// heartbeat left is known here only to the time that a busy machine takes. 0:
-	// the session is the broker's own, and isn't known.
+	// heartbeat left is known here only to the time that a busy machine takes. With
+	// KIP-848 the session is the broker's own and not known here: a second.
 	bound time.Duration
 
 	mu    sync.Mutex
@@ -29,7 +29,7 @@ type beats struct {
 
 // OnBrokerE2E implements kgo.HookBrokerE2E.
 func (b *beats) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e kgo.BrokerE2E) {
-	if key != kmsg.Heartbeat.Int16() || e.Err() != nil {
+	if key != kmsg.Heartbeat.Int16() && key != kmsg.ConsumerGroupHeartbeat.Int16() || e.Err() != nil {
 		return
 	}
 	b.mu.Lock()
@@ -52,7 +52,7 @@ func (b *beats) begin(at time.Time) {
 func (b *beats) silent() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.bound > 0 && !b.heard.IsZero() && time.Since(b.heard) > b.bound
+	return !b.heard.IsZero() && time.Since(b.heard) > b.bound
 }
 
 // alive asks the broker whether the member that was silent is still one, and ends its
@@ -65,18 +65,11 @@ func (r *groupReceiver) alive(ctx context.Context) error {
 	at := time.Now()
 	err := errNewMember
 	if member == mine {
-		req := kmsg.NewPtrHeartbeatRequest()
-		req.Group, req.MemberID, req.Generation = r.group, member, generation
-		if id := r.conn.opts.Instance; id != "" {
-			req.InstanceID = &id
-		}
-		var resp *kmsg.HeartbeatResponse
-		if resp, err = req.RequestWith(ctx, r.cl); err == nil {
-			err = kerr.ErrorForCode(resp.ErrorCode)
-		}
+		err = r.askAlive(ctx, member, generation)
 	}
 	switch {
-	case err == nil, errors.Is(err, kerr.RebalanceInProgress):
+	case err == nil, errors.Is(err, kerr.RebalanceInProgress), errors.Is(err, kerr.StaleMemberEpoch):
+		// A member of another epoch is one: what it holds it is asked to give up.
 		r.beats.begin(at)
 		return nil
 	case !fenced(err) && !errors.Is(err, errNewMember):
@@ -95,6 +88,36 @@ func (r *groupReceiver) alive(ctx context.Context) error {
 	}
 	r.signal()
 	return nil
+}
+
+// askAlive asks as the member whether it is one, by what has no effect beyond: a
+// heartbeat, or with KIP-848, where a heartbeat's answer may bring an assignment that
+// franz-go has to see, by looking up offsets.
+func (r *groupReceiver) askAlive(ctx context.Context, member string, generation int32) error {
+	if r.conn.opts.NextGen {
+		g := kmsg.NewOffsetFetchRequestGroup()
+		g.Group, g.MemberID, g.MemberEpoch = r.group, &member, generation
+		req := kmsg.NewPtrOffsetFetchRequest()
+		req.Groups = append(req.Groups, g)
+		resp, err := req.RequestWith(ctx, r.cl)
+		if err != nil {
+			return err
+		}
+		if len(resp.Groups) != 1 {
+			return kerr.ErrorForCode(resp.ErrorCode)
+		}
+		return kerr.ErrorForCode(resp.Groups[0].ErrorCode)
+	}
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.MemberID, req.Generation = r.group, member, generation
+	if id := r.conn.opts.Instance; id != "" {
+		req.InstanceID = &id
+	}
+	resp, err := req.RequestWith(ctx, r.cl)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
 // unsure is the outcome of what isn't done, for nobody could say whether it may be.
