@@ -226,6 +226,9 @@ func TestBoundary(t *testing.T) {
 		boundary.DeliverRedeliverExpiry, boundary.DeliverRedeliverCrash, boundary.DeliverRedeliverNackDelay, boundary.DeliverAttempt,
 		boundary.DeliverOrderKey, boundary.DeliverCancel, boundary.DeliverDeadLetter, boundary.SettleAnswer, boundary.SettleLostResponse,
 		boundary.SettleStale, boundary.SettleFinal, boundary.VendorSettleStale, boundary.EffectCrashAfterEffect, boundary.EffectZombie}
+	all = append(all, boundary.SettleReack, boundary.SettleDouble, boundary.SettleBatchPartial, boundary.SettleLostRequest, boundary.SettleCancel,
+		boundary.SettleAfterReconnect, boundary.SettleStaleBeforeRedelivery, boundary.SettleForeign, boundary.VendorSettleForeign,
+		boundary.SettleNackStale, boundary.SettleExtendStale, boundary.SettleDurable, boundary.FenceZombie, boundary.FenceRebalance)
 	slices.Sort(all)
 	if got := b.Claims(); !slices.Equal(got, all) {
 		t.Fatalf("claims %v", got)

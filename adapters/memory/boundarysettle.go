@@ -43,6 +43,7 @@ func settleEntries(e map[boundary.Claim]boundary.Entry) {
 		},
 		boundary.SettleForeign: {
 			Declared: boundary.Kept,
+			Note:     "A late ack is refused, so that a holder can still give its message back.",
 		},
 		boundary.VendorSettleForeign: {
 			Declared: boundary.Kept,
@@ -50,6 +51,7 @@ func settleEntries(e map[boundary.Claim]boundary.Entry) {
 		},
 		boundary.SettleNackStale: {
 			Declared: boundary.Refused,
+			Note:     "LeaseLost: whoever holds the message keeps it.",
 		},
 		boundary.SettleExtendStale: {
 			Declared: boundary.Refused,
