@@ -25,14 +25,18 @@ func probeSettleOnItsWay(ctx context.Context, b *Bench) error {
 		return err
 	}
 	onWay, answered := broker.Delivery{}, [2]broker.Outcome{}
+	meanwhile := map[string]int{}
 	if first.State != broker.Sent {
-		if onWay, answered, err = b.cancelledAck(ctx, e); err != nil {
+		if onWay, answered, err = b.cancelledAck(ctx, e, meanwhile); err != nil {
 			return err
 		}
 	}
 	came, err := b.afterAll(ctx, e)
 	if err != nil {
 		return err
+	}
+	for id, n := range meanwhile {
+		came[id] += n
 	}
 	b.answerLostRequest(first, again, came[lost.ID] > 0)
 	if first.State == broker.Sent {
@@ -99,11 +103,12 @@ var errLeaseOver = errors.New("the lease ended before the ack could be asked for
 var errTakenBack = errors.New("the request was taken back with its context")
 
 // cancelledAck acks a new delivery whose context ends while the ack is held back on
-// its way, and returns what is said then and when asked after it has arrived. An ack
+// its way, and returns what is said then and when asked after it has arrived. What else
+// comes meanwhile is counted. An ack
 // that was answered all the same was held back too short for a slow machine. Where a
 // request is taken back with its context, as those of HTTP are, it is let through
 // instead, and its answer is what is held back.
-func (b *Bench) cancelledAck(ctx context.Context, e ends) (d broker.Delivery, os [2]broker.Outcome, err error) {
+func (b *Bench) cancelledAck(ctx context.Context, e ends, again map[string]int) (d broker.Delivery, os [2]broker.Outcome, err error) {
 	arrived := func(i Injection) error {
 		within := time.Now().Add(time.Second)
 		for i.Applied() == 0 {
@@ -115,13 +120,29 @@ func (b *Bench) cancelledAck(ctx context.Context, e ends) (d broker.Delivery, os
 			}
 		}
 		// As long as a message takes there and back, so that it was carried out too.
-		return b.witness(ctx, e.pub, e.rcv)
+		m := b.Message()
+		if _, err := b.MustPublish(ctx, e.pub, m); err != nil {
+			return err
+		}
+		w, err := b.only(ctx, e, m.ID, again)
+		if err != nil {
+			return err
+		}
+		return b.MustAck(ctx, e.rcv, &w)
+	}
+	next := func() error {
+		m := b.Message()
+		_, err := b.MustPublish(ctx, e.pub, m)
+		if err == nil {
+			d, err = b.only(ctx, e, m.ID, again)
+		}
+		return err
 	}
 	for n, wait := 0, 100*time.Millisecond; ; n++ {
-		if d, err = b.handOver(ctx, e); err != nil {
+		if err := next(); err != nil {
 			return d, os, err
 		}
-		first, again, err := b.interrupted(ctx, e, &d, Fault{Op: OnSettle, Kind: DelayRequest, Times: 1, Delay: wait}, arrived)
+		first, asked, err := b.interrupted(ctx, e, &d, Fault{Op: OnSettle, Kind: DelayRequest, Times: 1, Delay: wait}, arrived)
 		if errors.Is(err, errTakenBack) {
 			break
 		}
@@ -131,18 +152,33 @@ func (b *Bench) cancelledAck(ctx context.Context, e ends) (d broker.Delivery, os
 		if err != nil {
 			return d, os, err
 		}
-		if os = [2]broker.Outcome{first, again}; first.State != broker.Confirmed || n == attempts {
+		if os = [2]broker.Outcome{first, asked}; first.State != broker.Confirmed || n == attempts {
 			return d, os, nil
 		}
 		wait *= 2
 	}
 	b.Note("A request that is on its way ends with its context here; the answer is what was on its way instead.")
-	if d, err = b.handOver(ctx, e); err != nil {
+	if err := next(); err != nil {
 		return d, os, err
 	}
 	os[0], os[1], err = b.interrupted(ctx, e, &d, Fault{Op: OnSettle, Kind: LoseResponse, Times: 1},
 		func(i Injection) error { return b.Applied(ctx, i) })
 	return d, os, err
+}
+
+// only receives until the message with the ID comes, and acks and counts what else
+// does.
+func (b *Bench) only(ctx context.Context, e ends, id string, again map[string]int) (broker.Delivery, error) {
+	for {
+		d, err := b.MustReceive(ctx, e.rcv)
+		if err != nil || d.ID == id {
+			return d, err
+		}
+		again[d.ID]++
+		if err := b.MustAck(ctx, e.rcv, &d); err != nil {
+			return d, err
+		}
+	}
 }
 
 // hit waits until the fault has struck.
