@@ -54,11 +54,11 @@ func groupSettleEntries(e map[boundary.Claim]boundary.Entry) {
 			Note: "A nack is the adapter's own, and the new owner never learns of it.",
 		},
 		boundary.SettleExtendStale: {
-			Declared: boundary.Refused, Sources: []string{"KAF-F-34"},
-			Note: "LeaseLost once the partition is gone: stop the work.",
+			Declared: boundary.Refused, Sources: []string{"KAF-F-34", "KAF-F-182"},
+			Note: "LeaseLost once the partition is gone: stop the work. A member that was silent for long asks the broker before it answers.",
 		},
 		boundary.FenceZombie: {
-			Declared: boundary.Refused, Documented: boundary.Refused, Sources: []string{"KAF-F-32", "KAF-F-34"},
+			Declared: boundary.Refused, Documented: boundary.Refused, Sources: []string{"KAF-F-32", "KAF-F-34", "KAF-F-182"},
 			Note: "After the session, 45 s by default. Its commits are refused, its effects are not.",
 		},
 		boundary.FenceRebalance: {

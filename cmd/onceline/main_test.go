@@ -142,7 +142,7 @@ func TestVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Seed != 5 || r.Summary.Equal != len(conformance.Claims()) || r.Summary.Killed < 5 ||
+	if s := r.Summary; r.Seed != 5 || s.Equal < 35 || s.Equal+s.NotApplicable+s.NotVerifiable != len(conformance.Claims()) || r.Summary.Killed < 5 ||
 		r.Command != "onceline verify --broker memory --seed 5" {
 		t.Errorf("seed %d, %q, %+v", r.Seed, r.Command, r.Summary)
 	}
