@@ -270,6 +270,9 @@ func (b *Bench) Effect(id, who string) {
 // Inject arms a fault on the probe's own entity.
 func (b *Bench) Inject(f Fault) (Injection, error) {
 	f.Match = b.Entity.Topic
+	if b.Target.FaultsByQueue && f.Op != OnPublish {
+		f.Match = b.Entity.Subscription
+	}
 	i, err := b.Instance.Inject(f)
 	if err != nil {
 		return nil, fmt.Errorf("inject %s: %w", f, err)

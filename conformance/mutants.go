@@ -50,6 +50,17 @@ func Mutants() []Mutant {
 		{"drops-nacks", "settle", boundary.DeliverRedeliverNack, mutation{settle: dropNacks}},
 		{"acks-the-first-of-a-batch", "settle", boundary.DeliverRedeliverAfterAck, mutation{settle: ackFirst}},
 		{"calls-each-delivery-the-first", "receive", boundary.DeliverRedeliveredFlag, mutation{receive: forgetAttempts}},
+
+		{"takes-unknown-for-lost", "settle", boundary.SettleLostRequest, mutation{settle: unknownAsLost}},
+		{"confirms-as-the-context-ends", "settle", boundary.SettleCancel, mutation{settle: confirmAtEnd}},
+		{"smears-a-bad-settlement", "settle", boundary.SettleBatchPartial, mutation{settle: smearSettlement}},
+		{"leaves-the-handle-open", "settle", boundary.SettleDouble, mutation{settle: leaveOpen}},
+		{"forgets-what-it-confirmed", "settle", boundary.SettleReack, mutation{settle: forgetConfirmed}},
+		{"acks-later", "settle", boundary.SettleDurable, ackLater()},
+		{"takes-a-lost-lease-for-an-ack", "settle", boundary.SettleStaleBeforeRedelivery, mutation{receive: longLeases, settle: lostAsDone}},
+		{"gives-back-what-it-lost", "settle", boundary.SettleNackStale, mutation{receive: longLeases, settle: lostAsDone}},
+		{"extends-what-it-lost", "settle", boundary.SettleExtendStale, mutation{receive: longLeases, settle: extendAnything}},
+		{"takes-no-time-to-pass", "settle", boundary.FenceZombie, mutation{receive: longLeases, settle: lostAsDone}},
 	}
 }
 

@@ -108,18 +108,19 @@ func probeSettleLostResponse(ctx context.Context, b *Bench) error {
 // works on it, and a failure there loses it. Experiment: the first consumer
 // holds a message past its lease (or its session, as a frozen process), the
 // second gets it, the first acks, the second gives it back; if it never comes
-// again the late ack took effect.
+// again the late ack took effect, and what the second one was told is whether it
+// noticed.
 func probeStale(ctx context.Context, b *Bench) error {
-	return b.stale(ctx, boundary.SettleStale, false)
+	return b.stale(ctx, boundary.SettleStale, boundary.SettleForeign, false)
 }
 
 // probeVendorStale is the same with the toolkit's fence off, so that the frame
 // is sent and the broker itself decides.
 func probeVendorStale(ctx context.Context, b *Bench) error {
-	return b.stale(ctx, boundary.VendorSettleStale, true)
+	return b.stale(ctx, boundary.VendorSettleStale, boundary.VendorSettleForeign, true)
 }
 
-func (b *Bench) stale(ctx context.Context, id boundary.Claim, unfenced bool) error {
+func (b *Bench) stale(ctx context.Context, id, foreign boundary.Claim, unfenced bool) error {
 	pub, err := b.sender(ctx)
 	if err != nil {
 		return err
@@ -151,13 +152,22 @@ func (b *Bench) stale(ctx context.Context, id boundary.Claim, unfenced bool) err
 	if err != nil {
 		return err
 	}
-	if o := b.Settle(ctx, holder, &held, broker.Nack, 0); !o.State.OK() {
+	nack := b.Settle(ctx, holder, &held, broker.Nack, 0)
+	if !nack.State.OK() {
 		// The holder learns that it lost the message: that is an answer too.
-		b.Note("the holder's nack: %s: %v", o.State, o.Err)
+		b.Note("the holder's nack: %s: %v", nack.State, nack.Err)
 	}
 	came, err := b.comesBack(ctx, pub, holder, m.ID)
 	if err != nil {
 		return err
+	}
+	switch {
+	case came:
+		b.Answer(foreign, boundary.Kept, "the holder gave its message back after the late ack (%s), and it came again", nack.State)
+	case nack.State.OK():
+		b.Answer(foreign, boundary.TakenUnnoticed, "the holder gave its message back and was told %s; it never came again, for the late ack had taken it", nack.State)
+	default:
+		b.Answer(foreign, boundary.TakenTold, "the holder gave its message back and was told %s (%v); the late ack had taken it", nack.State, nack.Err)
 	}
 	switch {
 	case came && stale.State == broker.LeaseLost:

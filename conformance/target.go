@@ -72,6 +72,9 @@ type Target struct {
 	// CutLostSettle is the same for settles, where the adapter asks no second
 	// time by itself.
 	CutLostSettle bool
+	// FaultsByQueue is set where faults on receives and settles know an entity by its
+	// subscription's name, as those of RabbitMQ's queues do, and not by its topic's.
+	FaultsByQueue bool
 	// Key is what all messages have as ordering key that a probe gives none to: a
 	// broker that keeps the order of keys does so only among messages with one.
 	Key string
@@ -143,15 +146,18 @@ type FaultKind string
 const (
 	LoseRequest  FaultKind = "lose-request"  // it never reaches the broker
 	LoseResponse FaultKind = "lose-response" // the broker applies it and nobody hears
+	DelayRequest FaultKind = "delay"         // it is held back for Fault.Delay and arrives then
+	CutRequest   FaultKind = "cut"           // the connection is closed instead of passing it on
 )
 
 // Fault strikes requests at a protocol point.
 type Fault struct {
 	Op    FaultOp
 	Kind  FaultKind
-	Match string // the entity's name
-	Times int    // 0: until removed
-	Cut   bool   // the connection that carried it is closed as well
+	Match string        // the entity's name
+	Times int           // 0: until removed
+	Cut   bool          // the connection that carried it is closed as well
+	Delay time.Duration // of DelayRequest alone
 }
 
 func (f Fault) String() string {

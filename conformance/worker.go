@@ -62,10 +62,12 @@ type workerEvent struct {
 	State   broker.State `json:"state,omitempty"`
 	Note    string       `json:"note,omitempty"`
 	Said    []string     `json:"said,omitempty"` // by each store
+	// Kind is what the outcome's error is, of those that a probe asks for.
+	Kind string `json:"kind,omitempty"`
 }
 
 // runWorker receives one message when told "receive", applies its effect when
-// told "effect", and acks it when told "ack". It ends when its input does, which
+// told "effect", and settles it when told "ack", "nack" or "extend". It ends when its input does, which
 // is when the probe's process is gone (a stopped one, when it is continued).
 func runWorker(spec string) error {
 	var s workerSpec
@@ -101,13 +103,16 @@ func runWorker(spec string) error {
 			e = workerEvent{Event: "delivery", ID: d.ID, Attempt: d.Attempt.Number}
 		case "effect":
 			e = workerEvent{Event: "effect", ID: d.ID}
-		case "ack":
+		case "ack", "nack", "extend":
+			action := map[string]broker.Action{"ack": broker.Ack, "nack": broker.Nack, "extend": broker.Extend}[in.Text()]
 			ask, done := context.WithTimeout(ctx, 10*time.Second)
-			o, _ := d.Ack(ask)
+			s := []broker.Settlement{{Delivery: &d, Action: action}}
+			_ = r.Settle(ask, s) // the outcome says more
 			done()
+			o := s[0].Outcome
 			e = workerEvent{Event: "outcome", ID: d.ID, State: o.State}
 			if o.Err != nil {
-				e.Note = o.Err.Error()
+				e.Note, e.Kind = o.Err.Error(), kindOf(o.Err)
 			}
 		default: // about its stores
 			if e, err = stores.do(ctx, in.Text(), &d); err != nil {
@@ -137,6 +142,18 @@ func (s workerSpec) receiver(ctx context.Context) (broker.Receiver, error) {
 	return c.OpenReceiver(ctx, s.Subscription)
 }
 
+// kinds are the errors that a probe asks for in another process.
+var kinds = map[string]error{"unsupported": broker.ErrUnsupported, "conflict": broker.ErrConflict}
+
+func kindOf(err error) string {
+	for name, kind := range kinds {
+		if errors.Is(err, kind) {
+			return name
+		}
+	}
+	return ""
+}
+
 // consumer is one that can be stopped in its tracks. It holds one message.
 type consumer interface {
 	// receive takes one message and applies its effect if effect is called.
@@ -147,6 +164,7 @@ type consumer interface {
 	reach(ctx context.Context, step Step) error
 	finish(ctx context.Context) error
 	ack(ctx context.Context) (broker.Outcome, error)
+	settle(ctx context.Context, a broker.Action) (broker.Outcome, error) // but DeadLetter
 	// kill ends it as by kill -9; freeze and thaw stop it and let it go on.
 	kill()
 	freeze()
@@ -278,16 +296,21 @@ func (w *worker) effect(ctx context.Context) error {
 	return err
 }
 
-func (w *worker) ack(ctx context.Context) (broker.Outcome, error) {
-	e, err := w.tell(ctx, "ack", "outcome")
+func (w *worker) ack(ctx context.Context) (broker.Outcome, error) { return w.settle(ctx, broker.Ack) }
+
+func (w *worker) settle(ctx context.Context, a broker.Action) (broker.Outcome, error) {
+	e, err := w.tell(ctx, strings.ToLower(a.String()), "outcome")
 	if err != nil {
 		return broker.Outcome{}, err
 	}
 	o := broker.Outcome{State: e.State}
-	if e.Note != "" {
+	switch kind := kinds[e.Kind]; {
+	case kind != nil:
+		o.Err = fmt.Errorf("%w: %s", kind, e.Note)
+	case e.Note != "":
 		o.Err = errors.New(e.Note)
 	}
-	w.bench.settled(e.ID, broker.Ack, o)
+	w.bench.settled(e.ID, a, o)
 	return o, nil
 }
 
@@ -370,8 +393,10 @@ func (m *modelled) effect(context.Context) error {
 	return nil
 }
 
-func (m *modelled) ack(ctx context.Context) (broker.Outcome, error) {
-	return m.bench.Settle(ctx, m.r, &m.d, broker.Ack, 0), nil
+func (m *modelled) ack(ctx context.Context) (broker.Outcome, error) { return m.settle(ctx, broker.Ack) }
+
+func (m *modelled) settle(ctx context.Context, a broker.Action) (broker.Outcome, error) {
+	return m.bench.Settle(ctx, m.r, &m.d, a, 0), nil
 }
 
 func (m *modelled) kill()   { m.stopped("kill", (*worker).kill) }

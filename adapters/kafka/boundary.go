@@ -58,6 +58,7 @@ func GroupBoundary() boundary.Boundary {
 		Note: "Confirmed is final, Pending is not. A group that stays empty for seven days loses its offsets and begins where a new one would.",
 	}
 	maps.Copy(e, groupLeases())
+	groupSettleEntries(e)
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, consumer group; measured on 4.2.0: one node and three, the classic protocol and KIP-848's, transaction.version 1 and 2", Entries: groupEffects(e), Limits: limitsGroup()}
 }
 
@@ -111,6 +112,7 @@ func ShareBoundary() boundary.Boundary {
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-45"},
 	}
 	maps.Copy(e, shareLeases())
+	shareSettleEntries(e)
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, share group (KIP-932); measured on 4.2.0: one node and three", Entries: shareEffects(e), Limits: limitsShare()}
 }
 

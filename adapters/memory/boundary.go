@@ -43,5 +43,6 @@ func Boundary() boundary.Boundary {
 		boundary.EffectZombie:           {Declared: boundary.Twice, Note: "The late ack is refused, but its effect was done: commit the ID together with the effect."},
 	}
 	maps.Copy(entries, leases())
+	settleEntries(entries)
 	return boundary.Boundary{Broker: "memory", Of: "the reference implementation in memory", Entries: effects(entries), Limits: limits()}
 }

@@ -120,5 +120,6 @@ func Boundary() boundary.Boundary {
 		}),
 	}
 	maps.Copy(b.Entries, leases())
+	settleEntries(b.Entries)
 	return b
 }

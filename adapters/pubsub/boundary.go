@@ -26,6 +26,7 @@ func Boundary() boundary.Boundary {
 		Declared: boundary.NotApplicable, Sources: []string{"PS-F-16", "PS-F-29"},
 		Note: "Without exactly-once delivery no ack is confirmed, so nothing is promised.",
 	}
+	settleEntries(e)
 	return boundary.Boundary{Broker: "pubsub", Of: "Google Cloud Pub/Sub, pull subscription without exactly-once delivery", Entries: e, Limits: limits()}
 }
 
@@ -50,6 +51,8 @@ func BoundaryExactlyOnce() boundary.Boundary {
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"PS-F-08", "PS-F-29", "PS-F-32"},
 		Note: "Seek brings acked messages back, and users report duplicates in the field: effects need a dedup store.",
 	}
+	settleEntries(e)
+	exactlyOnceSettleEntries(e)
 	return boundary.Boundary{Broker: "pubsub", Of: "Google Cloud Pub/Sub, pull subscription with exactly-once delivery", Entries: e, Limits: limits()}
 }
 

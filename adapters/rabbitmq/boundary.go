@@ -40,6 +40,7 @@ func BoundaryQuorum() boundary.Boundary {
 		},
 	})
 	maps.Copy(entries, quorumLeases())
+	settleEntries(entries)
 	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + quorumOf, Entries: entries, Limits: limitsQuorum(),
 		Earlier: []boundary.Earlier{quorum3()}}
 }
@@ -75,6 +76,7 @@ func BoundaryClassic() boundary.Boundary {
 		},
 	})
 	maps.Copy(entries, leases(false))
+	settleEntries(entries)
 	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + classicOf, Entries: entries, Limits: limits(),
 		Earlier: []boundary.Earlier{classic42(), classic3()}}
 }

@@ -90,6 +90,18 @@ func stream310() boundary.Earlier {
 				Declared: boundary.ClaimedDone, Documented: boundary.TakesEffect, Sources: []string{"RMS-F-12", "RMS-F-14", "RMS-F-16"},
 				Note: "The broker takes any offset from anybody, a lower one too. It doesn't take the message from a receiver that has it.",
 			},
+			boundary.SettleNackStale: {
+				Declared: boundary.ClaimedDone, Sources: []string{"RMS-F-10", "RMS-F-16"},
+				Note: both + " So no nack is late: it is Confirmed, and the message comes again to the receiver that gave it back.",
+			},
+			boundary.SettleExtendStale: {
+				Declared: boundary.ClaimedDone, Sources: []string{"RMS-F-10", "RMS-F-16"},
+				Note: both + " So there is no turn to lose, and an Extend is Confirmed.",
+			},
+			boundary.FenceZombie: {
+				Declared: boundary.ClaimedDone, Sources: []string{"RMS-F-12", "RMS-F-16"},
+				Note: both + " One that stood still goes on, and is told that its settles count.",
+			},
 			boundary.EffectZombie: {
 				Declared: boundary.Twice, Sources: []string{"RMS-F-12", "RMS-F-16"},
 				Note: "The late ack is Confirmed. A stored position with compare-and-set fences the effect.",

@@ -125,5 +125,6 @@ func BoundaryStream() boundary.Boundary {
 		}),
 	}
 	maps.Copy(b.Entries, streamLeases())
+	streamSettleEntries(b.Entries)
 	return b
 }

@@ -135,9 +135,11 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 	}
 	effects(e)
 	maps.Copy(e, leases(sessions))
+	settleEntries(e)
 	if !sessions {
 		return e
 	}
+	sessionSettleEntries(e)
 	e[boundary.DeliverRedeliverExpiry] = boundary.Entry{
 		Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"SB-F-13", "SB-F-23", "SB-F-24"},
 		Note: "The lock is the session's: until it ends, all messages of the key wait for one that is stuck.",

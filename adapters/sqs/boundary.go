@@ -75,6 +75,8 @@ func BoundaryFIFO() boundary.Boundary {
 		b.Entries[claim] = e
 	}
 	maps.Copy(b.Entries, leases(true))
+	settleEntries(b.Entries)
+	fifoSettleEntries(b.Entries)
 	return b
 }
 
@@ -138,6 +140,8 @@ func BoundaryStandard() boundary.Boundary {
 		b.Entries[claim] = e
 	}
 	maps.Copy(b.Entries, leases(false))
+	settleEntries(b.Entries)
+	standardSettleEntries(b.Entries)
 	return b
 }
 

@@ -49,15 +49,29 @@ const (
 	SettleFinal               Claim = "settle.final"
 	VendorSettleStale         Claim = "vendor.settle.stale" // with the fence of package driver off
 
-	DeliverLeaseDefault      Claim = "deliver.lease.default"
-	DeliverLeaseAccuracy     Claim = "deliver.lease.accuracy"
-	DeliverLeaseExtend       Claim = "deliver.lease.extend"
-	DeliverLeaseMax          Claim = "deliver.lease.max"
-	DeliverLeaseClock        Claim = "deliver.lease.clock"
-	DeliverRedeliverNack     Claim = "deliver.redeliver.nack"
-	DeliverRedeliverAfterAck Claim = "deliver.redeliver.after-confirmed-ack"
-	DeliverRedeliveredFlag   Claim = "deliver.redelivered.flag"
-	DeliverPush              Claim = "deliver.push"
+	DeliverLeaseDefault         Claim = "deliver.lease.default"
+	DeliverLeaseAccuracy        Claim = "deliver.lease.accuracy"
+	DeliverLeaseExtend          Claim = "deliver.lease.extend"
+	DeliverLeaseMax             Claim = "deliver.lease.max"
+	DeliverLeaseClock           Claim = "deliver.lease.clock"
+	DeliverRedeliverNack        Claim = "deliver.redeliver.nack"
+	DeliverRedeliverAfterAck    Claim = "deliver.redeliver.after-confirmed-ack"
+	DeliverRedeliveredFlag      Claim = "deliver.redelivered.flag"
+	DeliverPush                 Claim = "deliver.push"
+	SettleReack                 Claim = "settle.reack"
+	SettleDouble                Claim = "settle.double"
+	SettleBatchPartial          Claim = "settle.batch.partial"
+	SettleLostRequest           Claim = "settle.lost-request"
+	SettleCancel                Claim = "settle.cancel"
+	SettleAfterReconnect        Claim = "settle.after-reconnect"
+	SettleStaleBeforeRedelivery Claim = "settle.stale-before-redelivery"
+	SettleForeign               Claim = "settle.foreign"
+	VendorSettleForeign         Claim = "vendor.settle.foreign" // with the fence of package driver off
+	SettleNackStale             Claim = "settle.nack.stale"
+	SettleExtendStale           Claim = "settle.extend.stale"
+	SettleDurable               Claim = "settle.durable"
+	FenceZombie                 Claim = "fence.zombie"
+	FenceRebalance              Claim = "fence.rebalance"
 )
 
 // The claims of hop 3, consumer to effect.
@@ -158,6 +172,8 @@ const (
 	FalseAgain     Answer = "false-redelivery"
 	OverConnection Answer = "over-connection"
 	ToEndpoint     Answer = "to-endpoint"
+	TakenUnnoticed Answer = "taken-unnoticed"
+	TakenTold      Answer = "taken-and-told"
 )
 
 // Entry is what is known of one claim before anything is measured.

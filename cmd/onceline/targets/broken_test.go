@@ -77,6 +77,20 @@ func TestEachBrokenPromiseIsSeen(t *testing.T) {
 		{"acks that don't last", memory.WithoutFinalSettle(), boundary.DeliverRedeliverAfterAck, boundary.Redelivered},
 		{"a wrong count", memory.WithoutAttemptCount(), boundary.DeliverRedeliveredFlag, boundary.FalseFirst},
 		{"no count", memory.WithoutAttempts(), boundary.DeliverRedeliveredFlag, boundary.None},
+		{"acks unanswered", memory.WithoutSettleAnswer(), boundary.SettleReack, boundary.Sent},
+		{"acks unanswered for ever", memory.WithSettleAnswersLost(), boundary.SettleReack, boundary.StaysUnknown},
+		{"a late answer can't be asked for", memory.WithoutSettleMemory(), boundary.SettleCancel, boundary.StaysUnknown},
+		{"acks that don't last", memory.WithoutFinalSettle(), boundary.SettleDurable, boundary.Redelivered},
+		{"acks that don't last", memory.WithoutFinalSettle(), boundary.SettleBatchPartial, boundary.ClaimedDone},
+		{"acks that don't last", memory.WithoutFinalSettle(), boundary.SettleLostRequest, boundary.ClaimedDone},
+		{"handles outlive a cut", memory.WithHandlesAcrossCuts(), boundary.SettleAfterReconnect, boundary.TakesEffect},
+		{"no broker's fence", memory.WithoutFencing(), boundary.VendorSettleForeign, boundary.TakenUnnoticed},
+		{"no fence at all", unfenced, boundary.SettleStale, boundary.TakesEffect},
+		{"no fence at all", unfenced, boundary.SettleForeign, boundary.TakenUnnoticed},
+		{"no fence at all", unfenced, boundary.SettleStaleBeforeRedelivery, boundary.TakesEffect},
+		{"no fence at all", unfenced, boundary.SettleNackStale, boundary.TakesEffect},
+		{"no fence at all", unfenced, boundary.SettleExtendStale, boundary.ClaimedDone},
+		{"no fence at all", unfenced, boundary.FenceZombie, boundary.TakesEffect},
 	} {
 		t.Run(c.name+"/"+string(c.claim), func(t *testing.T) {
 			t.Parallel()
@@ -91,6 +105,13 @@ func TestEachBrokenPromiseIsSeen(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unfenced is the reference implementation with neither fence: the broker takes a
+// stale settle, and no delivery says when it is stale.
+func unfenced(b *memory.Broker) {
+	memory.WithoutFencing()(b)
+	memory.WithoutLeaseTold()(b)
 }
 
 // TestAKeptPoisonMessageIsSeen: a message that is parked is found by nobody who

@@ -48,12 +48,14 @@ func injectMemory(b *memory.Broker, f conformance.Fault) (conformance.Injection,
 	kinds := map[conformance.FaultKind]memory.Kind{
 		conformance.LoseRequest:  memory.LoseRequest,
 		conformance.LoseResponse: memory.LoseResponse,
+		conformance.DelayRequest: memory.Delay,
+		conformance.CutRequest:   memory.Cut,
 	}
 	op, known := ops[f.Op]
 	kind, also := kinds[f.Kind]
 	if !known || !also {
 		return nil, fmt.Errorf("%s: %w", f, broker.ErrUnsupported)
 	}
-	i := b.Inject(memory.Fault{Op: op, Kind: kind, Match: f.Match, Times: f.Times})
+	i := b.Inject(memory.Fault{Op: op, Kind: kind, Match: f.Match, Times: f.Times, Delay: f.Delay})
 	return i, i.Err()
 }

@@ -53,11 +53,11 @@ func serviceBusSessionsTarget() conformance.Target {
 }
 
 func rabbitMQQuorumTarget() conformance.Target {
-	return conformance.Target{Name: "rabbitmq-quorum", Broker: "rabbitmq", Boundary: rabbitmq.BoundaryQuorum(), Lease: rabbitLease}
+	return conformance.Target{Name: "rabbitmq-quorum", Broker: "rabbitmq", Boundary: rabbitmq.BoundaryQuorum(), Lease: rabbitLease, FaultsByQueue: true}
 }
 
 func rabbitMQClassicTarget() conformance.Target {
-	return conformance.Target{Name: "rabbitmq-classic", Broker: "rabbitmq", Boundary: rabbitmq.BoundaryClassic(), Session: rabbitSession}
+	return conformance.Target{Name: "rabbitmq-classic", Broker: "rabbitmq", Boundary: rabbitmq.BoundaryClassic(), Session: rabbitSession, FaultsByQueue: true}
 }
 
 func rabbitMQStreamTarget() conformance.Target {

@@ -56,12 +56,14 @@ func inject(e interface {
 	kinds := map[conformance.FaultKind]localstack.Kind{
 		conformance.LoseRequest:  localstack.LoseRequest,
 		conformance.LoseResponse: localstack.LoseResponse,
+		conformance.DelayRequest: localstack.Delay,
+		conformance.CutRequest:   localstack.Cut,
 	}
 	op, known := ops[f.Op]
 	kind, also := kinds[f.Kind]
 	if !known || !also {
 		return nil, fmt.Errorf("%s: %w", f, broker.ErrUnsupported)
 	}
-	i := e.Inject(localstack.Fault{Op: op, Kind: kind, Match: f.Match, Times: f.Times, Cut: f.Cut})
+	i := e.Inject(localstack.Fault{Op: op, Kind: kind, Match: f.Match, Times: f.Times, Cut: f.Cut, Delay: f.Delay})
 	return i, i.Err()
 }
