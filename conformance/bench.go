@@ -29,6 +29,7 @@ type Bench struct {
 	mu       sync.Mutex
 	conns    []broker.Conn
 	workers  []*worker
+	stores   []benchStore
 	ensured  []broker.Entity
 	findings map[boundary.Claim]answer
 	notes    []string
@@ -269,6 +270,9 @@ func (b *Bench) Effect(id, who string) {
 // Inject arms a fault on the probe's own entity.
 func (b *Bench) Inject(f Fault) (Injection, error) {
 	f.Match = b.Entity.Topic
+	if b.Target.FaultsByQueue && f.Op != OnPublish {
+		f.Match = b.Entity.Subscription
+	}
 	i, err := b.Instance.Inject(f)
 	if err != nil {
 		return nil, fmt.Errorf("inject %s: %w", f, err)
@@ -383,6 +387,7 @@ func (b *Bench) close() {
 			b.Note("cleanup: close a connection: %v", err)
 		}
 	}
+	b.closeStores()
 	if err := b.cleanup(ctx, ensured); err != nil {
 		b.Note("cleanup: %v", err)
 	}

@@ -45,6 +45,28 @@ func Mutants() []Mutant {
 		{"stored-for-pushed-back", "publish", boundary.PublishBackpressure, mutation{publish: calledInstead(broker.Refused, broker.Stored)}},
 		{"reorders-a-batch", "publish", boundary.PublishOrderKey, mutation{publish: backwards}},
 		{"tells-a-longer-window", "publish", boundary.PublishRetryHorizon, mutation{limits: longerWindow}},
+		{"copy-lost", "publish", boundary.EffectReplay, mutation{publish: loseCopies}},
+		{"nack-as-ack", "settle", boundary.EffectCommitUnknown, mutation{settle: ackNacks}},
+		{"ack-never-sent", "settle", boundary.EffectCrashAfterAck, mutation{settle: dropAcks}},
+		{"lease-too-long", "receive", boundary.DeliverLeaseAccuracy, mutation{receive: overstateLease}},
+		{"extends-nothing", "settle", boundary.DeliverLeaseExtend, mutation{settle: extendNothing}},
+		{"extends-half", "settle", boundary.DeliverLeaseExtend, mutation{settle: overstateExtend}},
+		{"extends-once", "settle", boundary.DeliverLeaseMax, mutation{settle: extendOnce()}},
+		{"prefetches", "receive", boundary.DeliverLeaseClock, mutation{receive: prefetch()}},
+		{"drops-nacks", "settle", boundary.DeliverRedeliverNack, mutation{settle: dropNacks}},
+		{"acks-the-first-of-a-batch", "settle", boundary.DeliverRedeliverAfterAck, mutation{settle: ackFirst}},
+		{"calls-each-delivery-the-first", "receive", boundary.DeliverRedeliveredFlag, mutation{receive: forgetAttempts}},
+
+		{"takes-unknown-for-lost", "settle", boundary.SettleLostRequest, mutation{settle: unknownAsLost}},
+		{"confirms-as-the-context-ends", "settle", boundary.SettleCancel, mutation{settle: confirmAtEnd}},
+		{"smears-a-bad-settlement", "settle", boundary.SettleBatchPartial, mutation{settle: smearSettlement}},
+		{"leaves-the-handle-open", "settle", boundary.SettleDouble, mutation{settle: leaveOpen}},
+		{"forgets-what-it-confirmed", "settle", boundary.SettleReack, mutation{settle: forgetConfirmed}},
+		{"acks-later", "settle", boundary.SettleDurable, ackLater()},
+		{"takes-a-lost-lease-for-an-ack", "settle", boundary.SettleStaleBeforeRedelivery, mutation{receive: longLeases, settle: lostAsDone}},
+		{"gives-back-what-it-lost", "settle", boundary.SettleNackStale, mutation{receive: longLeases, settle: lostAsDone}},
+		{"extends-what-it-lost", "settle", boundary.SettleExtendStale, mutation{receive: longLeases, settle: extendAnything}},
+		{"takes-no-time-to-pass", "settle", boundary.FenceZombie, mutation{receive: longLeases, settle: lostAsDone}},
 	}
 }
 
@@ -141,6 +163,25 @@ func backwards(ctx context.Context, next driver.Publisher, ms []broker.Message, 
 func longerWindow(l broker.Limits) broker.Limits {
 	l.Window *= 3
 	return l
+}
+
+// loseCopies takes what is published again on purpose for a retry.
+func loseCopies(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
+	own := slices.Clone(ms)
+	for i := range own {
+		own[i].Copy = ""
+	}
+	next.Publish(ctx, own, rs)
+}
+
+// ackNacks settles for good what is given back.
+func ackNacks(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	for i := range ops {
+		if ops[i].Settlement.Action == broker.Nack {
+			ops[i].Settlement.Action = broker.Ack
+		}
+	}
+	next.Settle(ctx, ops)
 }
 
 // RunMutants runs each mutant of t's adapter against the claim that has to kill

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 
 	"github.com/onceline/onceline/broker/boundary"
 )
@@ -23,24 +24,33 @@ const (
 	NeedRestart                  // Instance.Restart, on an instance of its own
 	NeedKill                     // Instance.Kill, on an instance of its own
 	NeedLeader                   // Instance.KillLeader, when nobody else is at work
+	NeedNetwork                  // Instance.Network, on an instance of its own
 )
 
 func (n Need) has(o Need) bool { return n&o != 0 }
 
 // own reports whether the probe does what other probes would notice.
-func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedLeader) }
+func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedLeader | NeedNetwork) }
 
 // Probes returns all probes. Those that wait longest come first, so that a run
 // of several at a time ends soonest.
 func Probes() []Probe {
 	return []Probe{
-		{"zombie", claims(boundary.EffectZombie), 0, probeZombie},
+		{"zombie", effectClaims(zombied), 0, probeZombie},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},
-		{"final", claims(boundary.SettleFinal), NeedRestart, probeFinal},
-		{"stale", claims(boundary.SettleStale), 0, probeStale},
-		{"vendor-stale", claims(boundary.VendorSettleStale), 0, probeVendorStale},
+		{"final", claims(boundary.SettleFinal, boundary.DeliverRedeliverAfterAck), NeedRestart, probeFinal},
+		{"zombie-settle", claims(boundary.FenceZombie, boundary.SettleNackStale, boundary.SettleExtendStale), 0, probeZombieSettle},
+		{"before-redelivery", claims(boundary.SettleStaleBeforeRedelivery), 0, probeBeforeRedelivery},
+		{"rebalance", claims(boundary.FenceRebalance), 0, probeRebalance},
+		{"settle-durable", claims(boundary.SettleDurable), NeedKill, probeSettleDurable},
+		{"settle-on-its-way", claims(boundary.SettleLostRequest, boundary.SettleCancel), NeedFault, probeSettleOnItsWay},
+		{"after-reconnect", claims(boundary.SettleAfterReconnect), NeedFault, probeAfterReconnect},
+		{"settle-again", claims(boundary.SettleReack, boundary.SettleDouble, boundary.SettleBatchPartial), 0, probeSettleAgain},
+		{"stale", claims(boundary.SettleStale, boundary.SettleForeign), 0, probeStale},
+		{"vendor-stale", claims(boundary.VendorSettleStale, boundary.VendorSettleForeign), 0, probeVendorStale},
 		{"durable", claims(boundary.PublishAckDurable), NeedKill, probeDurable},
 		{"broker-restart", claims(boundary.PublishDedupBrokerRestart), NeedRestart, probeBrokerRestart},
+		{"half-open", claims(boundary.PublishHalfOpen, boundary.DeliverHalfOpen, boundary.SettleHalfOpen), NeedNetwork, probeHalfOpen},
 		{"window", claims(boundary.PublishDedupWindow), 0, probeWindow},
 		{"expiry", claims(boundary.DeliverRedeliverExpiry), 0, probeExpiry},
 		{"settle-lost-response", claims(boundary.SettleLostResponse), NeedFault, probeSettleLostResponse},
@@ -49,6 +59,7 @@ func Probes() []Probe {
 		{"attempt", claims(boundary.DeliverAttempt), 0, probeAttempt},
 		{"dead-letter", claims(boundary.DeliverDeadLetter), 0, probeDeadLetter},
 		{"order", claims(boundary.DeliverOrderKey), 0, probeOrder},
+		{"effect-crash", append(slices.Concat(effectClaims(crashBefore), storeClaims(crashAfter)), boundary.EffectCrashAfterAck), 0, probeEffectCrash},
 		{"settle-answer", claims(boundary.SettleAnswer), 0, probeSettleAnswer},
 		{"lost-response", claims(boundary.PublishDedupLostResponse), NeedFault, probeLostResponse},
 		{"new-producer", claims(boundary.PublishDedupNewProducer), NeedFault, probeNewProducer},
@@ -67,6 +78,14 @@ func Probes() []Probe {
 		{"missing-entity", claims(boundary.PublishMissingEntity), 0, probeMissingEntity},
 		{"unauthorized", claims(boundary.PublishUnauthorized), 0, probeUnauthorized},
 		{"documented", claims(boundary.PublishScheduled, boundary.PublishRegion), 0, probeDocumented},
+		{"replay", slices.Concat(effectClaims(replayed), effectClaims(commitUnknown), effectClaims(rewound)), 0, probeReplay},
+		{"redelivered", claims(boundary.DeliverRedeliveredFlag), 0, probeRedelivered},
+		{"lease", claims(boundary.DeliverLeaseAccuracy, boundary.DeliverLeaseClock), 0, probeLease},
+		{"extend", claims(boundary.DeliverLeaseExtend), 0, probeExtend},
+		{"lease-default", claims(boundary.DeliverLeaseDefault), 0, probeLeaseDefault},
+		{"lease-max", claims(boundary.DeliverLeaseMax), 0, probeLeaseMax},
+		{"nack", claims(boundary.DeliverRedeliverNack), 0, probeNack},
+		{"push", claims(boundary.DeliverPush), 0, probePush},
 	}
 }
 

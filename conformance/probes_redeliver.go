@@ -38,7 +38,8 @@ func probeExpiry(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	// The broker's lease began no later than now, the delivery's may say less.
+	// The broker's lease began no later than now, and no earlier than the delivery's
+	// lease, which is counted from when it was asked for.
 	held := b.Now()
 	after, came, err := b.comesAgain(ctx, other, d.ID, held, lease, boundary.DeliverRedeliverExpiry)
 	if err != nil {
@@ -54,7 +55,7 @@ func probeExpiry(ctx context.Context, b *Bench) error {
 		b.Answer(boundary.DeliverRedeliverExpiry, boundary.Never, "not delivered again in %s, with a lease of %s", after, lease)
 	case after > lease+slack(lease)+b.Target.patience():
 		b.Answer(boundary.DeliverRedeliverExpiry, boundary.Late, "delivered again after %s, with a lease of %s", after, lease)
-	case after < lease*9/10:
+	case after < lease*9/10 && held.Add(after).Before(d.Lease):
 		b.Answer(boundary.DeliverRedeliverExpiry, boundary.Early, "delivered again after %s already, with a lease of %s", after, lease)
 	default:
 		b.Answer(boundary.DeliverRedeliverExpiry, boundary.AfterLease, "delivered to another receiver after %s, with a lease of %s", after, lease)

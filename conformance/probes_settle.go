@@ -108,18 +108,19 @@ func probeSettleLostResponse(ctx context.Context, b *Bench) error {
 // works on it, and a failure there loses it. Experiment: the first consumer
 // holds a message past its lease (or its session, as a frozen process), the
 // second gets it, the first acks, the second gives it back; if it never comes
-// again the late ack took effect.
+// again the late ack took effect, and what the second one was told is whether it
+// noticed.
 func probeStale(ctx context.Context, b *Bench) error {
-	return b.stale(ctx, boundary.SettleStale, false)
+	return b.stale(ctx, boundary.SettleStale, boundary.SettleForeign, false)
 }
 
 // probeVendorStale is the same with the toolkit's fence off, so that the frame
 // is sent and the broker itself decides.
 func probeVendorStale(ctx context.Context, b *Bench) error {
-	return b.stale(ctx, boundary.VendorSettleStale, true)
+	return b.stale(ctx, boundary.VendorSettleStale, boundary.VendorSettleForeign, true)
 }
 
-func (b *Bench) stale(ctx context.Context, id boundary.Claim, unfenced bool) error {
+func (b *Bench) stale(ctx context.Context, id, foreign boundary.Claim, unfenced bool) error {
 	pub, err := b.sender(ctx)
 	if err != nil {
 		return err
@@ -151,13 +152,22 @@ func (b *Bench) stale(ctx context.Context, id boundary.Claim, unfenced bool) err
 	if err != nil {
 		return err
 	}
-	if o := b.Settle(ctx, holder, &held, broker.Nack, 0); !o.State.OK() {
+	nack := b.Settle(ctx, holder, &held, broker.Nack, 0)
+	if !nack.State.OK() {
 		// The holder learns that it lost the message: that is an answer too.
-		b.Note("the holder's nack: %s: %v", o.State, o.Err)
+		b.Note("the holder's nack: %s: %v", nack.State, nack.Err)
 	}
 	came, err := b.comesBack(ctx, pub, holder, m.ID)
 	if err != nil {
 		return err
+	}
+	switch {
+	case came:
+		b.Answer(foreign, boundary.Kept, "the holder gave its message back after the late ack (%s), and it came again", nack.State)
+	case nack.State.OK():
+		b.Answer(foreign, boundary.TakenUnnoticed, "the holder gave its message back and was told %s; it never came again, for the late ack had taken it", nack.State)
+	default:
+		b.Answer(foreign, boundary.TakenTold, "the holder gave its message back and was told %s (%v); the late ack had taken it", nack.State, nack.Err)
 	}
 	switch {
 	case came && stale.State == broker.LeaseLost:
@@ -186,6 +196,11 @@ func (b *Bench) lateConsumer(ctx context.Context, unfenced bool) (consumer, erro
 func (b *Bench) takeOver(ctx context.Context, late consumer, next broker.Receiver, id string) (broker.Delivery, error) {
 	late.freeze()
 	defer late.thaw()
+	return b.overtake(ctx, next, id)
+}
+
+// overtake is takeOver from one that is frozen.
+func (b *Bench) overtake(ctx context.Context, next broker.Receiver, id string) (broker.Delivery, error) {
 	bound := max(b.Target.Lease, b.Target.Session)
 	if b.Instance.Advance != nil {
 		if err := b.Wait(ctx, bound+slack(bound)); err != nil {
@@ -200,75 +215,4 @@ func (b *Bench) takeOver(ctx context.Context, late consumer, next broker.Receive
 		return broker.Delivery{}, fmt.Errorf("the next consumer never got %q", id)
 	}
 	return ds[0], nil
-}
-
-// probeFinal. Anomaly: a confirmed ack, and the message comes again. Experiment:
-// ack with the outcome Confirmed, then wait for three leases, open a new
-// connection, restart the broker, and look each time.
-func probeFinal(ctx context.Context, b *Bench) error {
-	e, err := b.ends(ctx, nil)
-	if err != nil {
-		return err
-	}
-	m := b.Message()
-	if _, err := b.MustPublish(ctx, e.pub, m); err != nil {
-		return err
-	}
-	d, err := b.MustReceive(ctx, e.rcv)
-	if err != nil {
-		return err
-	}
-	if o := b.Settle(ctx, e.rcv, &d, broker.Ack, 0); o.State != broker.Confirmed {
-		if o.State.OK() {
-			b.NotApplicable(boundary.SettleFinal, "the broker confirms no ack (%s)", o.State)
-			return nil
-		}
-		return fmt.Errorf("ack %q: %s: %w", d.ID, o.State, o.Err)
-	}
-	lease := max(b.Target.Lease, b.Target.Session)
-	if err := b.Wait(ctx, 3*lease); err != nil {
-		return err
-	}
-	after := "three leases"
-	look := func(e ends) (bool, error) {
-		// Whatever comes before the last message has come again.
-		copies, err := b.Copies(ctx, e.pub, e.rcv)
-		return copies[m.ID] > 0, err
-	}
-	again, err := look(e)
-	if err != nil {
-		return err
-	}
-	if !again {
-		after = "a reconnect"
-		if e, err = b.reopen(ctx, e); err != nil {
-			return err
-		}
-		if again, err = look(e); err != nil {
-			return err
-		}
-	}
-	if !again {
-		after = "a restart of the broker"
-		if err := b.Restart(ctx); err != nil {
-			return err
-		}
-		e, err = b.reopen(ctx, e)
-		if errors.Is(err, broker.ErrNotFound) {
-			b.Answer(boundary.SettleFinal, boundary.Final, "not delivered again: in three leases of %s, to a new connection; a restart leaves nothing, not even the topic: %v", lease, err)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if again, err = look(e); err != nil {
-			return err
-		}
-	}
-	if again {
-		b.Answer(boundary.SettleFinal, boundary.Redelivered, "came again after %s", after)
-	} else {
-		b.Answer(boundary.SettleFinal, boundary.Final, "not delivered again: in three leases of %s, to a new connection, after a restart", lease)
-	}
-	return nil
 }

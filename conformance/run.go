@@ -96,7 +96,7 @@ func RunAll(ctx context.Context, targets []Target, o Options) (*report.Report, e
 		}
 	}
 	r := &report.Report{Schema: report.Schema, Toolkit: o.Toolkit, Command: o.Command, Seed: o.Seed,
-		Started: time.Now(), Targets: make([]report.Target, len(targets))}
+		Started: time.Now(), Claims: o.catalogue(), Targets: make([]report.Target, len(targets))}
 	if o.Targets <= 0 {
 		o.Targets = max(1, len(targets))
 	}
@@ -133,6 +133,21 @@ func (o Options) probes() ([]Probe, error) {
 		return nil, fmt.Errorf("claims %q: %w: no claim matches", o.Claims, broker.ErrInvalid)
 	}
 	return ps, nil
+}
+
+// catalogue returns those claims for the report that are asked for.
+func (o Options) catalogue() []report.Claim {
+	var cs []report.Claim
+	for _, c := range catalogue {
+		if o.wants(c.ID) {
+			answers := make([]string, len(c.Answers))
+			for i, a := range c.Answers {
+				answers[i] = string(a)
+			}
+			cs = append(cs, report.Claim{Claim: string(c.ID), Hop: c.Hop, Question: c.Question, Answers: answers, Meaning: c.Meaning})
+		}
+	}
+	return cs
 }
 
 func (o Options) wants(id boundary.Claim) bool {
@@ -266,7 +281,7 @@ func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Optio
 		entry := t.Boundary.Entries[id]
 		f := report.Finding{Claim: string(id), Hop: c.Hop, Question: c.Question,
 			Declared: string(entry.Declared), Documented: string(entry.Documented), Source: entry.Sources, Note: entry.Note,
-			Basis: t.basis(), Evidence: evidence, Seconds: b.took.Seconds()}
+			Basis: t.basis(), Evidence: concerning(id, evidence), Seconds: b.took.Seconds()}
 		t.judge(&f, c, found, err)
 		fs = append(fs, f)
 	}
@@ -310,6 +325,9 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 	switch {
 	case p.Needs.has(NeedFault) && b.Instance.Inject == nil:
 		b.unverifiable("the target has no fault points", p.Claims...)
+		return nil
+	case p.Needs.has(NeedNetwork) && b.Instance.Network == nil:
+		b.unverifiable("the target's network can't be silenced", p.Claims...)
 		return nil
 	case p.Needs.has(NeedRestart) && b.Instance.Restart == nil:
 		b.unverifiable("the target can't be restarted", p.Claims...)

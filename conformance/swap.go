@@ -16,6 +16,7 @@ type Guarantees struct {
 	Name    string
 	Of      string // the version and configuration that they hold for
 	Answers map[boundary.Claim]Guarantee
+	Limits  map[boundary.LimitName]boundary.Limit // declared; none of what was observed
 }
 
 // Guarantee is the answer to one claim.
@@ -27,7 +28,7 @@ type Guarantee struct {
 
 // Declared are the guarantees that a boundary declares.
 func Declared(name string, b boundary.Boundary) Guarantees {
-	g := Guarantees{Name: name, Of: "declared of " + b.Of, Answers: map[boundary.Claim]Guarantee{}}
+	g := Guarantees{Name: name, Of: "declared of " + b.Of, Answers: map[boundary.Claim]Guarantee{}, Limits: b.Limits}
 	for id, e := range b.Entries {
 		g.Answers[id] = Guarantee{e.Declared, "declared", e.Note}
 	}
@@ -119,6 +120,29 @@ func Swap(from, to Guarantees) []Change {
 	slices.SortStableFunc(changes, func(x, y Change) int {
 		return slices.Index(order, x.Direction) - slices.Index(order, y.Direction)
 	})
+	return changes
+}
+
+// LimitChange is a limit that another broker would change.
+type LimitChange struct {
+	Limit boundary.LimitName `json:"limit"`
+	// Narrower says that what the one takes the other may refuse.
+	Narrower bool           `json:"narrower"`
+	From     boundary.Limit `json:"from"`
+	To       boundary.Limit `json:"to"`
+}
+
+// SwapLimits says which limits change for an application that moves from one target to
+// another, as far as both declare them.
+func SwapLimits(from, to Guarantees) []LimitChange {
+	changes := []LimitChange{}
+	for _, n := range boundary.LimitNames() {
+		a, known := from.Limits[n]
+		b, also := to.Limits[n]
+		if known && also && n.Text(a) != n.Text(b) {
+			changes = append(changes, LimitChange{n, a.Narrower(b), a, b})
+		}
+	}
 	return changes
 }
 

@@ -72,9 +72,15 @@ type Target struct {
 	// CutLostSettle is the same for settles, where the adapter asks no second
 	// time by itself.
 	CutLostSettle bool
+	// FaultsByQueue is set where faults on receives and settles know an entity by its
+	// subscription's name, as those of RabbitMQ's queues do, and not by its topic's.
+	FaultsByQueue bool
 	// Key is what all messages have as ordering key that a probe gives none to: a
 	// broker that keeps the order of keys does so only among messages with one.
 	Key string
+	// Stores guard effects in the probes of hop 3; without one of a kind the claims about
+	// it are not verifiable. They must be given to RunIfWorker too.
+	Stores []Store
 	// Patience is how long a probe waits for a message before it says that
 	// there is none. Default 2 s.
 	Patience time.Duration
@@ -107,6 +113,9 @@ type Instance struct {
 	Sibling func(e broker.Entity) string
 	// Inject arms a fault. Nil: probes that need one are not verifiable.
 	Inject func(f Fault) (Injection, error)
+	// Network changes the network between all clients and the broker. Nil: probes that
+	// need it are not verifiable.
+	Network func(n Network) error
 	// Restart stops the broker cleanly and starts it with its durable state at
 	// the same address; Kill does so without the clean stop. Nil: not
 	// verifiable.
@@ -148,15 +157,18 @@ const (
 	LoseRequest  FaultKind = "lose-request"  // it never reaches the broker
 	LoseResponse FaultKind = "lose-response" // the broker applies it and nobody hears
 	PushBack     FaultKind = "push-back"     // it is answered as by a broker that is full or throttles
+	DelayRequest FaultKind = "delay"         // it is held back for Fault.Delay and arrives then
+	CutRequest   FaultKind = "cut"           // the connection is closed instead of passing it on
 )
 
 // Fault strikes requests at a protocol point.
 type Fault struct {
 	Op    FaultOp
 	Kind  FaultKind
-	Match string // the entity's name
-	Times int    // 0: until removed
-	Cut   bool   // the connection that carried it is closed as well
+	Match string        // the entity's name
+	Times int           // 0: until removed
+	Cut   bool          // the connection that carried it is closed as well
+	Delay time.Duration // of DelayRequest alone
 }
 
 func (f Fault) String() string {

@@ -31,7 +31,11 @@ var workersReady atomic.Bool
 // it first thing in main or TestMain: consumers that crash or freeze are then
 // processes that are really killed and stopped. Without it those probes are
 // modelled by a consumer that is abandoned.
-func RunIfWorker() {
+//
+// Stores are those that its targets have: such a process opens them by itself, so that
+// what it leaves in them is what a crash leaves.
+func RunIfWorker(stores ...Store) {
+	workerStores = stores
 	spec := os.Getenv(workerEnv)
 	if spec == "" {
 		workersReady.Store(true)
@@ -45,9 +49,10 @@ func RunIfWorker() {
 }
 
 type workerSpec struct {
-	URL          string `json:"url"`
-	Subscription string `json:"subscription"`
-	Unfenced     bool   `json:"unfenced"`
+	URL          string      `json:"url"` // empty: it is handed messages, and applies their effects alone
+	Subscription string      `json:"subscription"`
+	Unfenced     bool        `json:"unfenced"`
+	Stores       []storeSpec `json:"stores,omitempty"`
 }
 
 type workerEvent struct {
@@ -56,10 +61,13 @@ type workerEvent struct {
 	Attempt int          `json:"attempt,omitempty"`
 	State   broker.State `json:"state,omitempty"`
 	Note    string       `json:"note,omitempty"`
+	Said    []string     `json:"said,omitempty"` // by each store
+	// Kind is what the outcome's error is, of those that a probe asks for.
+	Kind string `json:"kind,omitempty"`
 }
 
 // runWorker receives one message when told "receive", applies its effect when
-// told "effect", and acks it when told "ack". It ends when its input does, which
+// told "effect", and settles it when told "ack", "nack" or "extend". It ends when its input does, which
 // is when the probe's process is gone (a stopped one, when it is continued).
 func runWorker(spec string) error {
 	var s workerSpec
@@ -69,16 +77,11 @@ func runWorker(spec string) error {
 	ctx := context.Background()
 	open, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	c, err := broker.Open(open, s.URL)
+	stores, err := openGuards(open, s.Stores)
 	if err != nil {
 		return err
 	}
-	if s.Unfenced {
-		if c, err = driver.Unfenced(c); err != nil {
-			return err
-		}
-	}
-	r, err := c.OpenReceiver(open, s.Subscription)
+	r, err := s.receiver(open)
 	if err != nil {
 		return err
 	}
@@ -100,16 +103,21 @@ func runWorker(spec string) error {
 			e = workerEvent{Event: "delivery", ID: d.ID, Attempt: d.Attempt.Number}
 		case "effect":
 			e = workerEvent{Event: "effect", ID: d.ID}
-		case "ack":
+		case "ack", "nack", "extend":
+			action := map[string]broker.Action{"ack": broker.Ack, "nack": broker.Nack, "extend": broker.Extend}[in.Text()]
 			ask, done := context.WithTimeout(ctx, 10*time.Second)
-			o, _ := d.Ack(ask)
+			s := []broker.Settlement{{Delivery: &d, Action: action}}
+			_ = r.Settle(ask, s) // the outcome says more
 			done()
+			o := s[0].Outcome
 			e = workerEvent{Event: "outcome", ID: d.ID, State: o.State}
 			if o.Err != nil {
-				e.Note = o.Err.Error()
+				e.Note, e.Kind = o.Err.Error(), kindOf(o.Err)
 			}
-		default:
-			return fmt.Errorf("unknown command %q", in.Text())
+		default: // about its stores
+			if e, err = stores.do(ctx, in.Text(), &d); err != nil {
+				return err
+			}
 		}
 		if err := out.Encode(e); err != nil {
 			return err
@@ -118,12 +126,45 @@ func runWorker(spec string) error {
 	return in.Err()
 }
 
+func (s workerSpec) receiver(ctx context.Context) (broker.Receiver, error) {
+	if s.URL == "" {
+		return nil, nil
+	}
+	c, err := broker.Open(ctx, s.URL)
+	if err != nil {
+		return nil, err
+	}
+	if s.Unfenced {
+		if c, err = driver.Unfenced(c); err != nil {
+			return nil, err
+		}
+	}
+	return c.OpenReceiver(ctx, s.Subscription)
+}
+
+// kinds are the errors that a probe asks for in another process.
+var kinds = map[string]error{"unsupported": broker.ErrUnsupported, "conflict": broker.ErrConflict}
+
+func kindOf(err error) string {
+	for name, kind := range kinds {
+		if errors.Is(err, kind) {
+			return name
+		}
+	}
+	return ""
+}
+
 // consumer is one that can be stopped in its tracks. It holds one message.
 type consumer interface {
 	// receive takes one message and applies its effect if effect is called.
 	receive(ctx context.Context) (id string, err error)
 	effect(ctx context.Context) error
+	// reach applies the effect by the bench's stores as far as the step, and holds it
+	// there; finish lets it go on to its end.
+	reach(ctx context.Context, step Step) error
+	finish(ctx context.Context) error
 	ack(ctx context.Context) (broker.Outcome, error)
+	settle(ctx context.Context, a broker.Action) (broker.Outcome, error) // but DeadLetter
 	// kill ends it as by kill -9; freeze and thaw stop it and let it go on.
 	kill()
 	freeze()
@@ -143,7 +184,13 @@ func (b *Bench) consumer(ctx context.Context, name string, unfenced bool) (consu
 	if b.Instance.URL == "" || !workersReady.Load() || b.wrap != nil {
 		return b.modelled(ctx, name, unfenced)
 	}
-	spec, err := json.Marshal(workerSpec{URL: b.Instance.URL, Subscription: b.Entity.Subscription, Unfenced: unfenced})
+	return b.process(ctx, name, workerSpec{URL: b.Instance.URL, Subscription: b.Entity.Subscription, Unfenced: unfenced})
+}
+
+// process starts a worker, with the stores that the bench has opened.
+func (b *Bench) process(ctx context.Context, name string, s workerSpec) (*worker, error) {
+	s.Stores = b.storeSpecs()
+	spec, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
@@ -249,16 +296,21 @@ func (w *worker) effect(ctx context.Context) error {
 	return err
 }
 
-func (w *worker) ack(ctx context.Context) (broker.Outcome, error) {
-	e, err := w.tell(ctx, "ack", "outcome")
+func (w *worker) ack(ctx context.Context) (broker.Outcome, error) { return w.settle(ctx, broker.Ack) }
+
+func (w *worker) settle(ctx context.Context, a broker.Action) (broker.Outcome, error) {
+	e, err := w.tell(ctx, strings.ToLower(a.String()), "outcome")
 	if err != nil {
 		return broker.Outcome{}, err
 	}
 	o := broker.Outcome{State: e.State}
-	if e.Note != "" {
+	switch kind := kinds[e.Kind]; {
+	case kind != nil:
+		o.Err = fmt.Errorf("%w: %s", kind, e.Note)
+	case e.Note != "":
 		o.Err = errors.New(e.Note)
 	}
-	w.bench.settled(e.ID, broker.Ack, o)
+	w.bench.settled(e.ID, a, o)
 	return o, nil
 }
 
@@ -303,6 +355,7 @@ type modelled struct {
 	name  string
 	r     broker.Receiver
 	d     broker.Delivery
+	store *worker // applies effects by the bench's stores; nil where there are none
 }
 
 func (b *Bench) modelled(ctx context.Context, name string, unfenced bool) (consumer, error) {
@@ -320,7 +373,13 @@ func (b *Bench) modelled(ctx context.Context, name string, unfenced bool) (consu
 		return nil, err
 	}
 	b.Note("%s is modelled in the suite's own process: killed and frozen mean that it is abandoned.", name)
-	return &modelled{bench: b, name: name, r: r}, nil
+	m := &modelled{bench: b, name: name, r: r}
+	if len(b.stores) > 0 {
+		if m.store, err = b.process(ctx, name+"'s stores", workerSpec{}); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
 }
 
 func (m *modelled) receive(ctx context.Context) (string, error) {
@@ -334,15 +393,15 @@ func (m *modelled) effect(context.Context) error {
 	return nil
 }
 
-func (m *modelled) ack(ctx context.Context) (broker.Outcome, error) {
-	return m.bench.Settle(ctx, m.r, &m.d, broker.Ack, 0), nil
+func (m *modelled) ack(ctx context.Context) (broker.Outcome, error) { return m.settle(ctx, broker.Ack) }
+
+func (m *modelled) settle(ctx context.Context, a broker.Action) (broker.Outcome, error) {
+	return m.bench.Settle(ctx, m.r, &m.d, a, 0), nil
 }
 
-func (m *modelled) kill() { m.bench.history.Add(report.Consumer, "kill", "", "%s, modelled", m.name) }
-func (m *modelled) freeze() {
-	m.bench.history.Add(report.Consumer, "freeze", "", "%s, modelled", m.name)
-}
-func (m *modelled) thaw() { m.bench.history.Add(report.Consumer, "thaw", "", "%s, modelled", m.name) }
+func (m *modelled) kill()   { m.stopped("kill", (*worker).kill) }
+func (m *modelled) freeze() { m.stopped("freeze", (*worker).freeze) }
+func (m *modelled) thaw()   { m.stopped("thaw", (*worker).thaw) }
 
 // tail keeps the end of what a process printed.
 type tail struct{ strings.Builder }

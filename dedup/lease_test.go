@@ -186,6 +186,18 @@ func TestLeaseTakeover(t *testing.T) {
 			leased(t, l, "stale", dedup.Applied, nil, answers("the other's"))
 			return []byte("stale"), nil
 		})
+		// One that fails, in the moment of the takeover: only the release tells.
+		s.broken = func(call string) (error, error) {
+			if call == "release" {
+				return broker.ErrLeaseLost, nil
+			}
+			return nil, nil
+		}
+		refused := errors.New("the destination refuses the fence")
+		for _, want := range []error{broker.ErrLeaseLost, refused} {
+			leased(t, l, "refused", dedup.Unknown, want, func(context.Context, int64) ([]byte, error) { return nil, refused })
+			time.Sleep(4 * time.Second) // its lease ends
+		}
 		if got := leased(t, l, "stale", dedup.Duplicate, nil, answers("")); string(got) != "the other's" {
 			t.Errorf("recorded is %q", got)
 		}

@@ -64,7 +64,7 @@ func (l *Lease) batch(ctx context.Context, keys []Key, results []LeaseResult, ef
 	rs := l.Reserve(ctx, asked...)
 	keep := l.keep(ctx, rs)
 	var completed, released []*Reservation
-	var done []int
+	var done, undone []int
 	for n := range rs {
 		r, i := &rs[n], which[n]
 		out := &results[i]
@@ -83,10 +83,10 @@ func (l *Lease) batch(ctx context.Context, keys []Key, results []LeaseResult, ef
 			}
 		case ctx.Err() != nil:
 			out.Outcome, out.Err = Unknown, wrap(ctx, err)
-			released = append(released, r)
+			released, undone = append(released, r), append(undone, i)
 		default:
 			out.Outcome, out.Err = Failed, err
-			released = append(released, r)
+			released, undone = append(released, r), append(undone, i)
 		}
 	}
 	keep.stop()
@@ -99,6 +99,11 @@ func (l *Lease) batch(ctx context.Context, keys []Key, results []LeaseResult, ef
 		out := &results[done[n]]
 		if out.Outcome, out.Err = Applied, r.Err; r.Err != nil {
 			out.Outcome = Unknown
+		}
+	}
+	for n, r := range released { // a lease that ended just before its effect did
+		if out := &results[undone[n]]; errors.Is(r.Err, broker.ErrLeaseLost) {
+			out.Outcome, out.Err = Unknown, fmt.Errorf("%w: %w", r.Err, out.Err)
 		}
 	}
 	for i, k := range keys {

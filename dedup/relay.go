@@ -113,6 +113,7 @@ type Relay struct {
 	to    broker.Publisher
 	o     RelayOptions
 	wake  chan struct{}
+	woken atomic.Uint64 // counts Wakes
 	stats relayCounters
 	// failures counts turns in a row that the broker took nothing of. While there
 	// are some, a turn tries one message, so that few are without an answer.
@@ -130,6 +131,7 @@ func NewRelay(store OutboxStore, topic string, to broker.Publisher, o RelayOptio
 
 // Wake makes the relay look for messages now. It doesn't block.
 func (r *Relay) Wake() {
+	r.woken.Add(1)
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -210,6 +212,7 @@ func (r *Relay) delay(failures int) time.Duration {
 func (r *Relay) work(ctx, hard context.Context, first int) error {
 	storeFailures := 0
 	for ctx.Err() == nil {
+		woken := r.woken.Load()
 		t := r.turn(ctx, hard, first)
 		first = (first + 1 + int(r.o.Rand()*8)) % OutboxLanes
 		wait := r.o.Poll
@@ -227,6 +230,10 @@ func (r *Relay) work(ctx, hard context.Context, first int) error {
 			wait = r.delay(int(r.failures.Load()))
 		case t.sent+t.stopped > 0:
 			r.Wake() // for another worker: there may be more
+			continue
+		case r.woken.Load() != woken:
+			// What the wake was for may have come after this turn looked, and another
+			// worker that it woke may have found the lanes in this one's hands.
 			continue
 		case t.soon > 0:
 			wait = min(wait, t.soon)

@@ -272,6 +272,37 @@ func TestRelaySlowTurn(t *testing.T) {
 	})
 }
 
+// TestRelayWokenInATurn: a wake that another worker takes, which finds the lanes in the
+// hands of a turn that has looked already, isn't lost.
+func TestRelayWokenInATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looked := make(chan struct{})
+		store := &fakeOutbox{turn: func(n int, _ dedup.OutboxTurn, send func([]dedup.OutboxRow) []dedup.OutboxFate) (int, error) {
+			if n == 0 {
+				<-looked
+			}
+			return 0, nil
+		}}
+		r := dedup.NewRelay(store, "orders", &fakePublisher{}, dedup.RelayOptions{Workers: 2, Poll: time.Hour})
+		run, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(run) }()
+		synctest.Wait()
+		r.Wake()
+		synctest.Wait()
+		before := store.turns
+		close(looked)
+		synctest.Wait()
+		if before != 3 || store.turns != 4 {
+			t.Errorf("%d turns, then %d: what came after the first had looked waits for the poll", before, store.turns)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOutboxNotifyLost: a lost connection isn't the end of telling others.
 func TestOutboxNotifyLost(t *testing.T) {
 	for lost, failures := range map[int]int{0: 0, 2: 0, 100: 1} {

@@ -47,7 +47,7 @@ func TestVersioned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer db.Close(context.Background())
+		t.Cleanup(func() { _ = db.Close(context.Background()) }) // after its clients
 		versioned(t, dedup.PostgreSQL, openDB(t, "pgx", db.URL()))
 	})
 	t.Run("MariaDB", func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestVersioned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer db.Close(context.Background())
+		t.Cleanup(func() { _ = db.Close(context.Background()) }) // after its clients
 		versioned(t, dedup.MySQL, openDB(t, "mysql", mysqlName(t, db.URL())))
 	})
 }

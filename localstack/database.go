@@ -48,6 +48,9 @@ func (d *Database) Freeze() { d.server.Freeze() }
 // Thaw ends Freeze.
 func (d *Database) Thaw() { d.server.Thaw() }
 
+// Slow makes all connections slow, until it is called again.
+func (d *Database) Slow(s Slowness) { d.server.Slow(s) }
+
 // Disconnect closes all client connections and returns how many there were.
 func (d *Database) Disconnect() int { return d.server.Disconnect() }
 
@@ -217,8 +220,19 @@ func StartMariaDB(ctx context.Context, options ...ServerOption) (*Database, erro
 			if err := os.WriteFile(init, []byte(sql), 0o644); err != nil {
 				return serverCommand{}, fmt.Errorf("localstack: mariadb: %w", err)
 			}
+			// Each MariaDB that starts removes what looks like a temporary table from its
+			// folder for them, also those of another server that shares it.
+			tmp := filepath.Join(dir, "tmp")
+			if err := os.MkdirAll(tmp, 0o777); err != nil {
+				return serverCommand{}, fmt.Errorf("localstack: mariadb: %w", err)
+			}
+			if as != nil {
+				if err := os.Chmod(tmp, 0o777); err != nil { // whatever the umask says
+					return serverCommand{}, fmt.Errorf("localstack: mariadb: %w", err)
+				}
+			}
 			c := serverCommand{name: "mariadb-install-db", dir: dir, as: as, log: filepath.Join(dir, "server.log"), args: []string{
-				"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"}}
+				"--no-defaults", "--tmpdir=" + tmp, "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"}}
 			if c.path, err = exec.LookPath("mariadb-install-db"); err != nil {
 				return serverCommand{}, fmt.Errorf("%w: there is no mariadb-install-db on PATH", ErrNotInstalled)
 			}
@@ -229,7 +243,7 @@ func StartMariaDB(ctx context.Context, options ...ServerOption) (*Database, erro
 				return serverCommand{}, err
 			}
 			c.name, c.path = "mariadb", path
-			c.args = []string{"--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1", fmt.Sprint("--port=", port),
+			c.args = []string{"--no-defaults", "--tmpdir=" + tmp, "--datadir=" + data, "--bind-address=127.0.0.1", fmt.Sprint("--port=", port),
 				"--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"), "--init-file=" + init, "--skip-name-resolve"}
 			if base := filepath.Dir(filepath.Dir(path)); base != "/usr" {
 				c.args = append(c.args, "--basedir="+base)

@@ -133,6 +133,9 @@ func (e *emulator) Freeze() { e.each(func(p *proxy) { p.gate.close() }) }
 // Thaw ends Freeze.
 func (e *emulator) Thaw() { e.each(func(p *proxy) { p.gate.open() }) }
 
+// Slow makes all connections slow, until it is called again.
+func (e *emulator) Slow(s Slowness) { e.each(func(p *proxy) { p.gate.slowDown(s) }) }
+
 // Disconnect closes all client connections and returns how many there were.
 func (e *emulator) Disconnect() int {
 	n := 0

@@ -186,7 +186,7 @@ type frontConn struct {
 // Read waits behind a shut gate with what it has read.
 func (c *frontConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && !c.front.gate.pass(c.done) {
+	if n > 0 && !c.front.gate.carry(n, c.done) {
 		return 0, net.ErrClosed
 	}
 	return n, err
@@ -194,7 +194,7 @@ func (c *frontConn) Read(b []byte) (int, error) {
 
 // Write waits while the gate is shut.
 func (c *frontConn) Write(b []byte) (int, error) {
-	if !c.front.gate.pass(c.done) {
+	if !c.front.gate.carry(len(b), c.done) {
 		return 0, net.ErrClosed
 	}
 	return c.Conn.Write(b)

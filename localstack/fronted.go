@@ -210,6 +210,9 @@ func (f *Fronted) Freeze() { f.all(func(p *proxy) { p.gate.close() }) }
 // Thaw ends Freeze.
 func (f *Fronted) Thaw() { f.all(func(p *proxy) { p.gate.open() }) }
 
+// Slow makes all connections slow, until it is called again.
+func (f *Fronted) Slow(s Slowness) { f.all(func(p *proxy) { p.gate.slowDown(s) }) }
+
 // Disconnect closes all client connections and returns how many there were. The
 // broker goes on.
 func (f *Fronted) Disconnect() int {

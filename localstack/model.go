@@ -117,6 +117,9 @@ func (e *modelled) Freeze() { e.front.gate.close() }
 // Thaw ends Freeze.
 func (e *modelled) Thaw() { e.front.gate.open() }
 
+// Slow makes all connections slow, until it is called again.
+func (e *modelled) Slow(s Slowness) { e.front.gate.slowDown(s) }
+
 // Disconnect closes all client connections and returns how many there were.
 func (e *modelled) Disconnect() int { return e.front.disconnect() }
 

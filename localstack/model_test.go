@@ -177,6 +177,38 @@ func TestModelFreezes(t *testing.T) {
 	c.hear("b 0")
 }
 
+// TestModelSlow: what passes takes its time, by piece and by size, until it is fast
+// again; and Close doesn't wait for what is on its way.
+func TestModelSlow(t *testing.T) {
+	m := startEcho(t)
+	c := dialEcho(t, m)
+	asks := func(s string) time.Duration {
+		begin := time.Now()
+		c.say(s)
+		c.hear(s + " 0")
+		return time.Since(begin)
+	}
+	m.Slow(Slowness{Delay: 50 * time.Millisecond})
+	if took := asks("a"); took < 100*time.Millisecond {
+		t.Errorf("there and back took %s with 50 ms each way", took)
+	}
+	m.Slow(Slowness{BytesPerSecond: 10_000})
+	if took := asks(strings.Repeat("b", 1000)); took < 200*time.Millisecond {
+		t.Errorf("1000 bytes there and back took %s at 10,000 bytes a second", took)
+	}
+	m.Slow(Slowness{})
+	if took := asks("c"); took > 40*time.Millisecond && took > asks("d")+40*time.Millisecond {
+		t.Errorf("a network that is fast again took %s", took)
+	}
+	m.Slow(Slowness{Delay: time.Hour})
+	c.say("e")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := m.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestModelClosesFrozen(t *testing.T) {
 	m := startEcho(t)
 	c := dialEcho(t, m)

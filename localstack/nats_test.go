@@ -358,6 +358,20 @@ func TestNATSFreeze(t *testing.T) {
 	c.mustPublish("s.a", "2")
 }
 
+// TestNATSSlow: through a proxy too, and the connection lives.
+func TestNATSSlow(t *testing.T) {
+	e := startNATS(t)
+	c := natsStream(t, e.URL())
+	e.Slow(localstack.Slowness{Delay: 60 * time.Millisecond})
+	begin := time.Now()
+	c.mustPublish("s.a", "1")
+	if took := time.Since(begin); took < 120*time.Millisecond || c.nc.Status() != nats.CONNECTED {
+		t.Errorf("a publish took %s with 60 ms each way; the connection is %v", took, c.nc.Status())
+	}
+	e.Slow(localstack.Slowness{})
+	c.mustPublish("s.a", "2")
+}
+
 func TestNATSOptions(t *testing.T) {
 	dir := t.TempDir()
 	e := startNATS(t, localstack.NATSUser("me", "secret"), localstack.NATSMaxPayload(2000), localstack.NATSDataDir(dir), localstack.NATSSyncAlways())

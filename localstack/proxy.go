@@ -230,38 +230,6 @@ func waitFor(ctx context.Context, what string, wait func()) error {
 	}
 }
 
-// gate holds back the bytes of all connections while it is shut.
-type gate struct {
-	shut atomic.Pointer[chan struct{}] // nil = open, else closed on opening
-}
-
-// close shuts the gate; it is false when it was shut already.
-func (g *gate) close() bool {
-	c := make(chan struct{})
-	return g.shut.CompareAndSwap(nil, &c)
-}
-
-func (g *gate) open() {
-	if c := g.shut.Swap(nil); c != nil {
-		close(*c)
-	}
-}
-
-// pass blocks while the gate is shut; it is false when the link ended meanwhile.
-func (g *gate) pass(done <-chan struct{}) bool {
-	for {
-		c := g.shut.Load()
-		if c == nil {
-			return true
-		}
-		select {
-		case <-*c:
-		case <-done:
-			return false
-		}
-	}
-}
-
 // door is one direction's writer on a link. Each write ends at the end of a
 // frame, so what a fault adds always stands between frames.
 type door struct {
@@ -275,7 +243,7 @@ func (d *door) write(b []byte) bool {
 	if len(b) == 0 {
 		return true
 	}
-	if !d.link.gate.pass(d.link.done) {
+	if !d.link.gate.carry(len(b), d.link.done) {
 		return false
 	}
 	d.mu.Lock()

@@ -34,7 +34,7 @@ func streamEnvironment(t *testing.T, url string) *stream.Environment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := stream.NewEnvironment(stream.NewEnvironmentOptions().SetHost(host).SetPort(n).SetUser("guest").SetPassword("guest").
+	env, err := stream.NewEnvironment(stream.NewEnvironmentOptions().SetRPCTimeout(30 * time.Second).SetHost(host).SetPort(n).SetUser("guest").SetPassword("guest").
 		SetRPCTimeout(2 * time.Second).                                  // also of what it asks of a connection that was cut
 		SetAddressResolver(stream.AddressResolver{Host: host, Port: n})) // the model knows no proxy
 	if err != nil {

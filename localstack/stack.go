@@ -122,6 +122,10 @@ type Emulator interface {
 	// Thaw ends Freeze.
 	Thaw()
 
+	// Slow makes all connections, present and future, slow, until it is called again:
+	// the zero value ends it. What is on its way keeps the pace that it set out with.
+	Slow(s Slowness)
+
 	// Disconnect closes all client connections and returns how many there were.
 	// The broker goes on, and takes new ones at once.
 	Disconnect() int

@@ -57,7 +57,9 @@ func GroupBoundary() boundary.Boundary {
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-37"},
 		Note: "Confirmed is final, Pending is not. A group that stays empty for seven days loses its offsets and begins where a new one would.",
 	}
-	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, consumer group; measured on 4.2.0: one node and three, the classic protocol and KIP-848's, transaction.version 1 and 2", Entries: e}
+	maps.Copy(e, groupLeases())
+	groupSettleEntries(e)
+	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, consumer group; measured on 4.2.0: one node and three, the classic protocol and KIP-848's, transaction.version 1 and 2", Entries: groupEffects(e), Limits: limitsGroup()}
 }
 
 // ShareBoundary is where the guarantees of Kafka with a share group end, behind
@@ -113,7 +115,9 @@ func ShareBoundary() boundary.Boundary {
 	e[boundary.SettleFinal] = boundary.Entry{
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-45"},
 	}
-	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, share group (KIP-932); measured on 4.2.0: one node and three", Entries: e}
+	maps.Copy(e, shareLeases())
+	shareSettleEntries(e)
+	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, share group (KIP-932); measured on 4.2.0: one node and three", Entries: shareEffects(e), Limits: limitsShare()}
 }
 
 // hopOne is what doesn't depend on how messages are received.
@@ -160,6 +164,9 @@ func hopOne() map[boundary.Claim]boundary.Entry {
 		boundary.PublishDedupAfterConsume: {
 			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
 		},
+		boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"KAF-F-220"}, Note: "Try again with the same ID."},
+		boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"KAF-F-220"}},
+		boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"KAF-F-220"}, Note: "The same settle once more asks."},
 		boundary.PublishDedupConcurrent: {
 			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
 		},

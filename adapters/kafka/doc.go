@@ -77,7 +77,9 @@
 // offsets, and nothing that it held before can set those back.
 //
 // There is no lease: Delivery.Lease is zero and Extend answers Confirmed as long
-// as the partition is held. A nacked message comes again from the receiver
+// as the partition is held. A member that was silent for half a session (with
+// KIP-848: for a second) asks the broker first whether it still is one, for a
+// process that stood still doesn't know. A nacked message comes again from the receiver
 // itself after the delay, later ones of its key wait for it, and the commit
 // stays below it, so that the next owner gets it after a crash or a rebalance.
 // With Ordered, one message of a key is in hand at a time. At the MaxDeliveries-

@@ -25,6 +25,7 @@ type groupReceiver struct {
 	wishes       wishes
 	from         func(string) (broker.Position, bool)
 	session      time.Duration
+	beats        beats
 	cl           *kgo.Client
 	stop         context.CancelFunc // ends everything the client does
 	polls        context.Context    // of the polls; ended by Close
@@ -70,6 +71,10 @@ func (c *conn) newGroup(topic, group string, w wishes, o broker.ReceiverOptions)
 	if r.session == 0 {
 		r.session = 45 * time.Second
 	}
+	r.beats.bound = r.session / 2
+	if c.opts.NextGen {
+		r.beats.bound = time.Second
+	}
 	start := kgo.NewOffset().AtStart()
 	if c.opts.Latest {
 		start = kgo.NewOffset().AtEnd()
@@ -95,6 +100,7 @@ func (c *conn) newGroup(topic, group string, w wishes, o broker.ReceiverOptions)
 		kgo.OnPartitionsAssigned(r.assigned),
 		kgo.OnPartitionsRevoked(r.revoked),
 		kgo.OnPartitionsLost(r.lost),
+		kgo.WithHooks(&r.beats),
 	}
 	if o.StartFrom != nil {
 		opts = append(opts, kgo.AdjustFetchOffsetsFn(r.adjust))

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -17,6 +18,7 @@ import (
 // has returned.
 func (r *groupReceiver) assigned(ctx context.Context, cl *kgo.Client, m map[string][]int32) {
 	member, _ := cl.GroupMetadata()
+	r.beats.begin(time.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range m[r.topic] {

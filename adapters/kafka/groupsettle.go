@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -19,11 +20,17 @@ import (
 func (r *groupReceiver) Settle(ctx context.Context, ops []driver.Op) {
 	var letters []*driver.Op
 	commit := false
+	var unsure error
+	if r.beats.silent() && slices.ContainsFunc(ops, func(op driver.Op) bool { return op.Settlement.Action != broker.Ack }) {
+		unsure = r.alive(ctx) // of an ack the commit asks
+	}
 	r.mu.Lock()
 	for i := range ops {
 		op := &ops[i]
 		e := op.Token.Ref.(*entry)
 		switch {
+		case unsure != nil && op.Settlement.Action != broker.Ack && !op.Again && !e.part.ended:
+			op.Untouched, op.Settlement.Outcome = true, r.unsure(op.Settlement, unsure)
 		case op.Settlement.Action == broker.Extend:
 			// No lease runs: the member holds the partition as long as it lives.
 			op.Settlement.Outcome = r.held(e, op.Token)

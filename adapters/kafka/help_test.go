@@ -18,6 +18,10 @@ import (
 	"github.com/onceline/onceline/broker"
 )
 
+// mustCome is how long what must come is waited for: long, for a busy machine is slow,
+// not wrong.
+const mustCome = 30 * time.Second
+
 // quick are the broker's settings that keep tests short.
 var quick = map[string]string{
 	"group.consumer.heartbeat.interval.ms": "50",
@@ -57,12 +61,12 @@ func dial(t testing.TB, c *kfake.Cluster, change ...func(*Options)) broker.Conn 
 	if o.Mode == Group && o.Session == 0 {
 		o.Session = 6 * time.Second
 	}
-	conn, err := New(ctxOf(t, 10*time.Second), o)
+	conn, err := New(ctxOf(t, mustCome), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := conn.Close(ctxOf(t, 5*time.Second)); err != nil {
+		if err := conn.Close(ctxOf(t, mustCome)); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})
@@ -78,7 +82,7 @@ func ctxOf(t testing.TB, d time.Duration) context.Context {
 
 func openPublisher(t testing.TB, c broker.Conn, topic string, opts ...broker.PublisherOption) broker.Publisher {
 	t.Helper()
-	p, err := c.OpenPublisher(ctxOf(t, 5*time.Second), topic, opts...)
+	p, err := c.OpenPublisher(ctxOf(t, mustCome), topic, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +91,7 @@ func openPublisher(t testing.TB, c broker.Conn, topic string, opts ...broker.Pub
 
 func openReceiver(t testing.TB, c broker.Conn, sub string, opts ...broker.ReceiverOption) broker.Receiver {
 	t.Helper()
-	r, err := c.OpenReceiver(ctxOf(t, 5*time.Second), sub, opts...)
+	r, err := c.OpenReceiver(ctxOf(t, mustCome), sub, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +112,7 @@ func messages(n, from int, keys ...string) []broker.Message {
 
 func publish(t testing.TB, p broker.Publisher, ms ...broker.Message) []broker.Receipt {
 	t.Helper()
-	rs, err := p.Publish(ctxOf(t, 10*time.Second), ms...)
+	rs, err := p.Publish(ctxOf(t, mustCome), ms...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +122,7 @@ func publish(t testing.TB, p broker.Publisher, ms ...broker.Message) []broker.Re
 // receive takes n deliveries or fails.
 func receive(t testing.TB, r broker.Receiver, n int) []broker.Delivery {
 	t.Helper()
-	ds := tryReceive(t, r, n, 10*time.Second)
+	ds := tryReceive(t, r, n, mustCome)
 	if len(ds) != n {
 		t.Fatalf("received %d deliveries, want %d", len(ds), n)
 	}
@@ -147,7 +151,7 @@ func tryReceive(t testing.TB, r broker.Receiver, n int, d time.Duration) []broke
 // settle settles with one action and returns the outcomes.
 func settle(t testing.TB, r broker.Receiver, a broker.Action, ds ...broker.Delivery) []broker.Outcome {
 	t.Helper()
-	return settleIn(ctxOf(t, 10*time.Second), r, a, ds...)
+	return settleIn(ctxOf(t, mustCome), r, a, ds...)
 }
 
 func settleIn(ctx context.Context, r broker.Receiver, a broker.Action, ds ...broker.Delivery) []broker.Outcome {
@@ -203,7 +207,7 @@ func committedAt(t testing.TB, conn broker.Conn, group string, partition int32) 
 	var os kadm.OffsetResponses
 	eventually(t, "the group's offsets", func() (ok bool) {
 		var err error
-		os, err = kadm.NewClient(cl).FetchOffsets(ctxOf(t, 5*time.Second), group) // a cut connection shows here
+		os, err = kadm.NewClient(cl).FetchOffsets(ctxOf(t, mustCome), group) // a cut connection shows here
 		return err == nil
 	})
 	if o, ok := os.Lookup("t", partition); ok {
@@ -224,7 +228,7 @@ func evict(t testing.TB, conn broker.Conn, r broker.Receiver, group string) {
 	m := kmsg.NewLeaveGroupRequestMember()
 	m.MemberID = id
 	req.Members = append(req.Members, m)
-	if _, err := req.RequestWith(ctxOf(t, 5*time.Second), admin); err != nil {
+	if _, err := req.RequestWith(ctxOf(t, mustCome), admin); err != nil {
 		t.Fatal(err)
 	}
 }

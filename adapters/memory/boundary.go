@@ -21,6 +21,9 @@ func Boundary() boundary.Boundary {
 		boundary.PublishDedupNewProducer:   {Declared: boundary.Once, Note: "The ID must come from the business event, so that the new producer finds the same one."},
 		boundary.PublishDedupBrokerRestart: {Declared: boundary.Once, Note: "Restart(false) is the broker that lost its disk, and it forgets."},
 		boundary.PublishDedupAfterConsume:  {Declared: boundary.Once, Note: "An ack doesn't end the window."},
+		boundary.PublishHalfOpen:           {Declared: boundary.SaysUnknown, Note: "There is no network; a lost answer is Unknown."},
+		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Note: "There is no network."},
+		boundary.SettleHalfOpen:            {Declared: boundary.SaysUnknown, Note: "There is no network; a lost answer is Unknown."},
 		boundary.PublishDedupConcurrent:    {Declared: boundary.Once, Note: "One of the publishers gets Stored, the others Duplicate."},
 
 		boundary.DeliverRedeliverExpiry:    {Declared: boundary.AfterLease, Note: "Extend a lease before it ends, or be ready for a second delivery elsewhere."},
@@ -40,5 +43,7 @@ func Boundary() boundary.Boundary {
 		boundary.EffectZombie:           {Declared: boundary.Twice, Note: "The late ack is refused, but its effect was done: commit the ID together with the effect."},
 	}
 	maps.Copy(entries, refusals())
-	return boundary.Boundary{Broker: "memory", Of: "the reference implementation in memory", Entries: entries}
+	maps.Copy(entries, leases())
+	settleEntries(entries)
+	return boundary.Boundary{Broker: "memory", Of: "the reference implementation in memory", Entries: effects(entries), Limits: limits()}
 }

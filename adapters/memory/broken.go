@@ -24,6 +24,7 @@ type broken struct {
 	fencing, finalSettle, ackOnDelivery           bool
 	settleAnswer, settleAnswersLost, settleMemory bool
 	lostSettleUnknown                             bool
+	leaseTold, handlesAcrossCuts                  bool
 }
 
 // hashes reports whether a body has to be compared with an earlier one.
@@ -249,3 +250,10 @@ func WithoutSettleMemory() Option { return func(b *Broker) { b.broken.settleMemo
 // WithoutLostSettleUnknown answers LeaseLost to a settle that LoseResponse
 // strikes, though it took effect.
 func WithoutLostSettleUnknown() Option { return func(b *Broker) { b.broken.lostSettleUnknown = true } }
+
+// WithoutLeaseTold tells no delivery until when its lease runs, so that the fence of
+// package driver, which goes by that, lets late settles through to the broker.
+func WithoutLeaseTold() Option { return func(b *Broker) { b.broken.leaseTold = true } }
+
+// WithHandlesAcrossCuts lets handles live on when their connection is cut.
+func WithHandlesAcrossCuts() Option { return func(b *Broker) { b.broken.handlesAcrossCuts = true } }

@@ -198,6 +198,18 @@ var promises = []struct {
 	{"WithSettleAnswersLost", WithSettleAnswersLost(), askAnswer, "Confirmed {0 0 0 0 0}", "Unknown {0 0 0 0 0}", false},
 	{"WithoutSettleMemory", WithoutSettleMemory(), askLostSettle, "Unknown Confirmed", "Unknown Unknown", false},
 	{"WithoutLostSettleUnknown", WithoutLostSettleUnknown(), askLostSettle, "Unknown Confirmed", "LeaseLost LeaseLost", false},
+	{"WithoutLeaseTold", WithoutLeaseTold(), func(x *bench) string {
+		x.publish("a")
+		return fmt.Sprint(x.one(x.rcv).Lease.IsZero())
+	}, "false", "true", false},
+	{"WithHandlesAcrossCuts", WithHandlesAcrossCuts(), func(x *bench) string {
+		x.publish("a")
+		d := x.one(x.rcv)
+		x.b.Inject(Fault{Op: Publish, Kind: Cut, Times: 1})
+		_, _ = x.pub.Publish(x.t.Context(), message("b"))
+		o, _ := d.Ack(x.t.Context())
+		return o.State.String()
+	}, "LeaseLost", "Confirmed", false},
 }
 
 func askWindow(wait time.Duration) func(*bench) string {

@@ -126,6 +126,9 @@ func (c *conn) cut() {
 	}
 	close(c.link.gone)
 	for r := range c.receivers {
+		if c.b.broken.handlesAcrossCuts && !c.closed && !c.b.closed {
+			break
+		}
 		r.epoch.End()
 		r.epoch = new(driver.Epoch)
 	}

@@ -127,7 +127,9 @@ func (r *receiver) fill(out *driver.Batch, grants []grant) {
 		d.Message = g.item.cell.msg
 		d.Body, d.Headers = bodies.copy(d.Body), headers.copy(d.Headers)
 		d.Position.Offset = g.item.cell.offset
-		d.Lease = time.Unix(0, g.at)
+		if !r.c.b.broken.leaseTold {
+			d.Lease = time.Unix(0, g.at)
+		}
 		d.Attempt = r.c.b.broken.attempt(g.attempt)
 		t.Epoch, t.Tag, t.Ref = r.epoch, g.number, g
 		if r.c.b.broken.ackOnDelivery {

@@ -55,9 +55,18 @@ func (c *conn) lookUpStream(ctx context.Context, name string) (jetstream.StreamC
 
 // lookUpConsumer returns the settings of a consumer.
 func (c *conn) lookUpConsumer(ctx context.Context, stream, name string) (jetstream.ConsumerConfig, error) {
-	k, err := ask(ctx, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.Consumer(ctx, stream, name) })
+	k, err := c.lookAtConsumer(ctx, stream, name)
 	if err != nil {
 		return jetstream.ConsumerConfig{}, err
 	}
-	return k.CachedInfo().Config, nil
+	return k.Config, nil
+}
+
+// lookAtConsumer returns the settings of a consumer and where it is.
+func (c *conn) lookAtConsumer(ctx context.Context, stream, name string) (*jetstream.ConsumerInfo, error) {
+	k, err := ask(ctx, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.Consumer(ctx, stream, name) })
+	if err != nil {
+		return nil, err
+	}
+	return k.CachedInfo(), nil
 }

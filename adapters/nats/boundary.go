@@ -11,8 +11,9 @@ import (
 func Boundary() boundary.Boundary {
 	b := boundary.Boundary{
 		Broker: "nats",
+		Limits: limits(),
 		Of:     "NATS JetStream 2.15, file storage, one replica, limits retention",
-		Entries: map[boundary.Claim]boundary.Entry{
+		Entries: effects(map[boundary.Claim]boundary.Entry{
 			boundary.PublishAckDurable: {
 				Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"NATS-F-11", "NATS-F-12"},
 				Note: "Kept over a crash of the process. Over a power cut only with sync_interval: always, or with replicas that don't fail together: by default the server syncs every two minutes.",
@@ -55,6 +56,9 @@ func Boundary() boundary.Boundary {
 				Declared: boundary.Once, Sources: []string{"NATS-F-07"},
 				Note: "A new message under an old ID is swallowed though the first was consumed: the receipt says Duplicate, which a producer must not take for Stored.",
 			},
+			boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"NATS-F-220"}, Note: "Try again with the same ID."},
+			boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"NATS-F-220"}},
+			boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"NATS-F-220"}, Note: "The same settle once more asks."},
 			boundary.PublishDedupConcurrent: {
 				Declared: boundary.Once, Sources: []string{"NATS-F-01", "NATS-F-06"},
 			},
@@ -113,8 +117,10 @@ func Boundary() boundary.Boundary {
 				Declared: boundary.Twice, Sources: []string{"NATS-F-16", "NATS-F-21"},
 				Note: "Use a store that compares positions or IDs in the transaction of the effect.",
 			},
-		},
+		}),
 	}
 	maps.Copy(b.Entries, refusals())
+	maps.Copy(b.Entries, leases())
+	settleEntries(b.Entries)
 	return b
 }

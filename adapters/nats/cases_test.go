@@ -263,7 +263,7 @@ func TestCaseAckThenClose(t *testing.T) {
 	worker := dialShared(t)
 	r := receiverOf(t, worker, e.Subscription)
 	for n := 0; n < 5000; {
-		ds := receive(t, r, 1000, 5*time.Second)
+		ds := receive(t, r, 1000, mustCome)
 		s := make([]broker.Settlement, len(ds))
 		for i := range ds {
 			s[i] = broker.Settlement{Delivery: &ds[i]}

@@ -16,16 +16,26 @@ const closeGrace = 5 * time.Second
 // Close ends Receive, lets the settles under way have their answers, and gives
 // back what was neither settled nor has outlived its lease, so that another
 // receiver has it at once: the server itself would wait for the lease to end
-// (NATS-F-27). That costs each message an attempt. It returns an error if
-// something could not be given back.
+// (NATS-F-27). That costs each message an attempt. Where a pull is under way that
+// can't be taken back, Close waits for its end, half a second at most. It returns
+// an error if something could not be given back.
 func (r *receiver) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
 	close(r.closing)
+	var later time.Duration // until then our own pull would get what is given back
 	select {
 	case r.receiving <- struct{}{}:
-		if r.pull != nil {
-			r.drop(r.pull) // no pull is open, or Receive had revoked it
+		if m := r.minding; m != nil {
+			later = m.left()
+			defer func() { // it has ended by then
+				r.adopt()
+				if r.pull != nil {
+					r.drop(r.pull)
+				}
+			}()
+		} else if r.pull != nil {
+			r.drop(r.pull)
 		}
 	case <-ctx.Done(): // Receive is stuck in a write
 	}
@@ -49,7 +59,7 @@ func (r *receiver) Close(ctx context.Context) error {
 	}
 	clear(r.epochs)
 	r.mu.Unlock()
-	err := r.giveBack(ctx)
+	err := r.giveBack(ctx, later)
 	stop := context.AfterFunc(ctx, r.giveUp)
 	r.reapers.Wait()
 	stop()
@@ -74,7 +84,9 @@ func (x *naks) answer(i int, _ *natsgo.Msg) bool {
 
 // giveBack naks what is held. Deliveries of a connection that was lost are among
 // it: their handles are dead, but the server knows them until their lease ends.
-func (r *receiver) giveBack(ctx context.Context) error {
+// They are held back for the delay.
+func (r *receiver) giveBack(ctx context.Context, delay time.Duration) error {
+	body := settleBody(&broker.Settlement{Action: broker.Nack, Delay: delay})
 	var subjects []string
 	now := time.Now()
 	r.mu.Lock()
@@ -111,7 +123,7 @@ func (r *receiver) giveBack(ctx context.Context) error {
 			if !l.alive() || !r.c.sendable() {
 				err = errLinkLost
 			} else {
-				err = r.c.nc.PublishRequest(subjects[from+k], reply, nakBody)
+				err = r.c.nc.PublishRequest(subjects[from+k], reply, body)
 			}
 			if err != nil {
 				return broker.Errorf(broker.ErrUnavailable, err, "close receiver of %s: %d deliveries come back after their lease",

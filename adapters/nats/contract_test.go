@@ -173,7 +173,7 @@ func TestLease(t *testing.T) {
 		t.Fatalf("extend: %+v %v, the lease was %v", o, err, d.Lease)
 	}
 	other := receiverOf(t, dialShared(t), e.Subscription)
-	ds := receive(t, other, 1, 5*time.Second)
+	ds := receive(t, other, 1, mustCome)
 	if len(ds) != 1 || ds[0].Attempt.Number != 2 {
 		t.Fatalf("redelivered as %+v", ds)
 	}
@@ -217,7 +217,7 @@ func TestOrdered(t *testing.T) {
 	_, _, p, r := ends(t, func(e *broker.Entity) { e.Ordered = true; e.Lease = 30 * time.Second })
 	publish(t, p, messages(3, "m")...)
 	begin := time.Now()
-	d := receive(t, r, 10, 5*time.Second)
+	d := receive(t, r, 10, mustCome)
 	if len(d) != 1 || d[0].ID != "m0" {
 		t.Fatalf("got %d, first %q", len(d), d[0].ID)
 	}
@@ -285,12 +285,19 @@ func TestCrowdedConsumer(t *testing.T) {
 	ack(t, held[2:]...)
 }
 
-// A hundred cancels around the arrival of messages: each message is with one of
-// the two receivers within a second.
+// Cancels around the arrival of messages: each message is with one of the two
+// receivers within a second.
 func TestCancelStrandsNothing(t *testing.T) {
 	c, e, p, _ := ends(t, func(e *broker.Entity) { e.Lease = 30 * time.Second })
-	r1, r2 := receiverOf(t, c, e.Subscription), receiverOf(t, dialShared(t), e.Subscription)
-	const rounds, each = 100, 5
+	cancelMany(t, p, receiverOf(t, c, e.Subscription), receiverOf(t, dialShared(t), e.Subscription), 1)
+	cancelMany(t, p, receiverOf(t, c, e.Subscription), receiverOf(t, dialShared(t), e.Subscription), 5)
+}
+
+// cancelMany cancels two hundred Receives of r1 as messages are published, so many
+// in each round, and wants what didn't come there to come to r2 at once.
+func cancelMany(t *testing.T, p broker.Publisher, r1, r2 broker.Receiver, each int) {
+	t.Helper()
+	const rounds = 200
 	for round := range rounds {
 		ctx, cancel := context.WithCancel(t.Context())
 		out := make(chan []broker.Delivery, 1)
@@ -302,18 +309,18 @@ func TestCancelStrandsNothing(t *testing.T) {
 			out <- ds
 		}()
 		go func() {
-			timer := time.NewTimer(time.Duration(round*10) * time.Microsecond)
+			timer := time.NewTimer(time.Duration(round%100) * 20 * time.Microsecond)
 			defer timer.Stop()
 			<-timer.C
 			cancel()
 		}()
-		publish(t, p, messages(each, fmt.Sprintf("r%d-", round))...)
+		publish(t, p, messages(each, fmt.Sprintf("%d-%d-", each, round))...)
 		ds := <-out
 		n := len(ds)
 		ack(t, ds...)
 		begin := time.Now()
 		for n < each {
-			more := receive(t, r2, each-n, 5*time.Second)
+			more := receive(t, r2, each-n, mustCome)
 			if len(more) == 0 {
 				t.Fatalf("round %d: %d of %d came", round, n, each)
 			}
@@ -362,4 +369,29 @@ func TestCloseGivesBack(t *testing.T) {
 		t.Errorf("%d messages sent to give back nothing", n)
 	}
 	nothingOpen(t, c)
+}
+
+// A Receive that begins while Close is under way comes to the adapter after it: it
+// returns, and doesn't wait for a turn that Close has kept.
+func TestReceiveBehindClose(t *testing.T) {
+	c, e, _, _ := ends(t)
+	d, ok := driver.Unwrap(c)
+	if !ok {
+		t.Fatal("no driver connection")
+	}
+	r, err := d.OpenReceiver(t.Context(), e.Subscription, broker.ReceiverOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing(t, r)
+	behind := make(chan error, 1)
+	go func() { behind <- r.Receive(t.Context(), 1, nil) }()
+	select {
+	case err := <-behind:
+		if !errors.Is(err, broker.ErrClosed) {
+			t.Errorf("error is %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it hangs")
+	}
 }

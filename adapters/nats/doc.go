@@ -102,6 +102,13 @@
 // for a tenth of a second. What arrives after a Receive was cancelled is given
 // back, at the cost of an attempt.
 //
+// On a server without a cluster the pull of a cancelled Receive is taken back. In
+// a cluster that can strand a message until its lease ends (NATS-F-48). There a
+// pull waits for half a second at most, and stays open when its Receive is
+// cancelled, or has returned without the rest of it. The next Receive takes it
+// over; what comes before that is given back as soon as the pull is over. Close
+// waits for the pull's end.
+//
 // Every settle asks the server for an answer, so an outcome is Confirmed. The
 // settles of a batch share reply subjects by 32: if one answer is lost, all 32
 // are Unknown until they are settled again. An ack that finds no consumer is

@@ -18,6 +18,10 @@ import (
 	"github.com/onceline/onceline/broker/driver"
 )
 
+// mustCome is how long what must come is waited for: long, for a busy machine is slow,
+// not wrong.
+const mustCome = 30 * time.Second
+
 // shared is the server of all tests that don't break it.
 var shared *server.Server
 
@@ -87,7 +91,7 @@ func dialTo(t testing.TB, url string, opts ...Option) broker.Conn {
 
 func closing(t testing.TB, c interface{ Close(context.Context) error }) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), mustCome)
 	defer cancel()
 	if err := c.Close(ctx); err != nil && !errors.Is(err, broker.ErrUnavailable) {
 		t.Errorf("close: %v", err)
@@ -165,7 +169,7 @@ func receive(t testing.TB, r broker.Receiver, most int, within time.Duration) []
 
 func receiveOne(t testing.TB, r broker.Receiver) *broker.Delivery {
 	t.Helper()
-	ds := receive(t, r, 1, 5*time.Second)
+	ds := receive(t, r, 1, mustCome)
 	if len(ds) != 1 {
 		t.Fatalf("%d deliveries, want 1", len(ds))
 	}
@@ -177,7 +181,7 @@ func receiveAll(t testing.TB, r broker.Receiver, n int) []broker.Delivery {
 	t.Helper()
 	var all []broker.Delivery
 	for len(all) < n {
-		ds := receive(t, r, n-len(all), 5*time.Second)
+		ds := receive(t, r, n-len(all), mustCome)
 		if len(ds) == 0 {
 			t.Fatalf("%d deliveries, want %d", len(all), n)
 		}

@@ -23,19 +23,19 @@ const (
 
 // taking is one pull under way.
 type taking struct {
-	r     *receiver
-	p     *pull
-	s     *settings
-	out   *driver.Batch
-	asked time.Time // the lease of what comes can't have begun earlier
-	slab  *slab
-	over  []*natsgo.Msg // delivered once more than MaxDeliveries
-	came  int
+	r    *receiver
+	p    *pull
+	s    *settings
+	out  *driver.Batch
+	slab *slab
+	over []*natsgo.Msg // delivered once more than MaxDeliveries
+	came int
+	most int // that the caller takes
 }
 
-// take asks for up to most messages and collects them. A message is counted as
-// handed over from the moment of asking, so the pull may wait a quarter of the
-// lease at most.
+// take asks for up to most messages, unless a pull is under way already, and
+// collects them. A message is counted as handed over from the moment of asking,
+// so the pull may wait a quarter of the lease at most.
 //
 // The pull is no_wait with an expiry: the server waits for the first message and
 // ends the pull when there is no second, which the SDK's Fetch can't ask for. A
@@ -43,18 +43,41 @@ type taking struct {
 // more than there is; then a plain one, for one message, waits in line.
 func (r *receiver) take(ctx context.Context, p *pull, most int, plain bool, out *driver.Batch) (ending, error) {
 	s := r.settings.Load()
-	t := &taking{r: r, p: p, s: s, out: out}
-	n := most
-	if s.batch > 0 {
-		n = min(n, s.batch)
+	t := &taking{r: r, p: p, s: s, out: out, most: most}
+	if !p.open() {
+		if ctx.Err() != nil {
+			return silent, context.Cause(ctx) // without leaving a pull behind
+		}
+		n := most
+		if s.batch > 0 {
+			n = min(n, s.batch)
+		}
+		if plain {
+			n = 1
+		}
+		if err := r.ask(ctx, p, s, n, plain); err != nil {
+			return silent, err
+		}
 	}
-	if plain {
-		n = 1
+	e, err := t.collect(ctx)
+	if len(t.over) > 0 {
+		if moved := r.moveOver(ctx, t.over, t.s); moved != nil && err == nil {
+			err = moved
+		}
 	}
-	t.asked = time.Now()
+	return e, err
+}
+
+// ask begins a pull for n messages.
+func (r *receiver) ask(ctx context.Context, p *pull, s *settings, n int, plain bool) error {
+	p.asked = time.Now()
 	expiry := s.expiry
 	if deadline, ok := ctx.Deadline(); ok {
-		expiry = min(expiry, deadline.Sub(t.asked)+expiryMargin)
+		left := deadline.Sub(p.asked)
+		if !s.away {
+			left += expiryMargin // it will be revoked
+		}
+		expiry = min(expiry, left)
 	}
 	expiry = max(expiry, time.Millisecond)
 	body := append(r.scratch[:0], `{"batch":`...)
@@ -68,35 +91,36 @@ func (r *receiver) take(ctx context.Context, p *pull, most int, plain bool, out 
 	r.scratch = body
 	if !p.link.alive() || !r.c.sendable() {
 		r.drop(p)
-		return silent, broker.Errorf(errAgain, errLinkDown, "pull")
+		return broker.Errorf(errAgain, errLinkDown, "pull")
 	}
 	if err := r.c.nc.PublishRequest(r.next, p.reply, body); err != nil {
 		r.revoke(p)
-		return silent, broker.Errorf(errAgain, err, "pull")
+		return broker.Errorf(errAgain, err, "pull")
 	}
-	e, err := t.collect(ctx, n, expiry)
-	if len(t.over) > 0 {
-		if moved := r.moveOver(ctx, t.over, t.s); moved != nil && err == nil {
-			err = moved
-		}
-	}
-	return e, err
+	p.want, p.until = n, p.asked.Add(expiry)
+	return nil
 }
 
-// collect takes the messages of the pull until it is full, the server ends it,
-// or waiting makes no sense any more.
-func (t *taking) collect(ctx context.Context, n int, expiry time.Duration) (ending, error) {
+// collect takes the messages of the pull until the caller has enough, the pull is
+// full, the server ends it, or waiting makes no sense any more.
+func (t *taking) collect(ctx context.Context) (ending, error) {
 	r, p := t.r, t.p
 	defer r.timer.Stop()
+	for len(p.kept) > 0 && t.came < t.most {
+		m := p.kept[0]
+		p.kept = p.kept[1:]
+		a, _ := parseAckSubject(m.Reply)
+		t.add(m, a)
+	}
 	armed, seen := 0, 0 // what the timer waits for: 1 the first message, 2 more than were seen
-	for t.came < n {
+	for t.came < t.most && p.want > 0 {
 		var m *natsgo.Msg
 		select {
 		case m = <-p.ch:
 		default:
 			switch {
 			case t.came == 0 && armed == 0:
-				r.timer.Reset(expiry + expiryMargin)
+				r.timer.Reset(time.Until(p.until) + expiryMargin)
 				armed = 1
 			case t.came > 0 && armed != 2:
 				r.timer.Reset(restGap + 2*r.rtt)
@@ -109,11 +133,14 @@ func (t *taking) collect(ctx context.Context, n int, expiry time.Duration) (endi
 					armed = 1 // messages still come
 					continue
 				}
-				// Either a stall, or the server stopped within the pull.
-				r.revoke(p)
+				if armed == 2 {
+					t.leave() // the server stopped within the pull
+				} else {
+					r.revoke(p) // a stall
+				}
 				return silent, nil
 			case <-ctx.Done():
-				r.revoke(p)
+				t.leave()
 				if t.out.Len() > 0 {
 					return silent, nil
 				}
@@ -121,35 +148,45 @@ func (t *taking) collect(ctx context.Context, n int, expiry time.Duration) (endi
 			case <-p.link.gone:
 				// What came is dead with its epoch, and comes back after its
 				// lease; await waits for the next connection.
+				p.want = 0
 				r.drop(p)
 				return silent, nil
 			case <-r.closing:
 				// What came is dead for the caller, and given back by Close.
 				p.link.forget(p.epoch)
-				r.revoke(p)
+				t.leave()
 				return silent, broker.Errorf(broker.ErrClosed, nil, "receive from %s", r.name())
 			}
 		}
 		if a, ok := parseAckSubject(m.Reply); ok {
-			t.add(m, a, n)
+			p.want--
+			t.add(m, a)
 			continue
 		}
 		if e, over, err := t.status(m); over {
+			p.want = 0
 			return e, err
 		}
 	}
 	return ended, nil
 }
 
+// leave goes away from a pull that is still open.
+func (t *taking) leave() {
+	if !t.s.away {
+		t.r.revoke(t.p)
+	}
+}
+
 // add hands a message to the caller, or keeps it apart for the dead-letter
 // stream if it was delivered too often.
-func (t *taking) add(m *natsgo.Msg, a ackInfo, n int) {
+func (t *taking) add(m *natsgo.Msg, a ackInfo) {
 	t.came++
 	if t.s.maxDeliveries > 0 && a.delivered > uint64(t.s.maxDeliveries) {
 		t.over = append(t.over, m)
 		return
 	}
-	lease := t.asked.Add(t.s.lease)
+	lease := t.p.asked.Add(t.s.lease)
 	var h *held
 	if t.slab != nil {
 		h = t.slab.add(m, a.delivered)
@@ -157,7 +194,7 @@ func (t *taking) add(m *natsgo.Msg, a ackInfo, n int) {
 	if h == nil {
 		// What waits behind this message tells how many will come; those that
 		// are delivered again aren't counted in it.
-		more := n - t.came
+		more := min(t.most-t.came, t.p.want+len(t.p.kept))
 		if a.pending < uint64(more) {
 			more = int(a.pending)
 		}

@@ -24,6 +24,11 @@ const (
 	maxExpiry    = 5 * time.Second
 	expiryMargin = time.Second
 
+	// maxExpiryAway is maxExpiry for a consumer that can be on another server
+	// than the one we are connected to. There a pull is never taken back, and
+	// this is how long it may get messages that nobody waits for.
+	maxExpiryAway = 500 * time.Millisecond
+
 	// restGap is how long the rest of a pull is waited for after a message, in
 	// addition to two round trips. It runs out only where the server stops
 	// within a pull, as at the limit of unsettled deliveries.
@@ -36,6 +41,7 @@ const (
 
 // settings are what the server has of the consumer.
 type settings struct {
+	away          bool // it can be on another server than the one we are connected to
 	lease         time.Duration
 	batch         int // most that one pull may ask for; 0: no limit
 	expiry        time.Duration
@@ -54,9 +60,10 @@ type receiver struct {
 
 	// Of the one caller of Receive, or of Close after it.
 	pull    *pull
-	pending error  // to be returned by the next Receive
-	link    *link  // that the settings were read on
-	scratch []byte // of the request
+	minding *minding // not nil: has the pull meanwhile
+	pending error    // to be returned by the next Receive
+	link    *link    // that the settings were read on
+	scratch []byte   // of the request
 	timer   *time.Timer
 
 	mu      sync.Mutex
@@ -82,6 +89,12 @@ type pull struct {
 	reply string
 	ch    chan *natsgo.Msg
 	sub   *natsgo.Subscription
+
+	// Of the pull that is under way. Who has it in hands is Receive or minding.
+	want  int           // messages that it can still bring; 0: it is over
+	asked time.Time     // the lease of what comes can't have begun earlier
+	until time.Time     // the server has ended it by then
+	kept  []*natsgo.Msg // came while nobody received
 }
 
 func (c *conn) OpenReceiver(ctx context.Context, subscription string, o broker.ReceiverOptions) (driver.Receiver, error) {
@@ -113,17 +126,24 @@ func (r *receiver) name() string { return r.stream + "/" + r.consumer }
 func (r *receiver) lookUp(ctx context.Context) error {
 	ctx, done := r.c.while(ctx)
 	defer done()
-	cfg, err := r.c.lookUpConsumer(ctx, r.stream, r.consumer)
+	info, err := r.c.lookAtConsumer(ctx, r.stream, r.consumer)
 	if err != nil {
 		if errors.Is(err, jetstream.ErrNotPullConsumer) {
 			return broker.Errorf(broker.ErrUnsupported, err, "subscription %s", r.name())
 		}
 		return failure(ctx, err, "subscription %s", r.name())
 	}
+	cfg := info.Config
 	if cfg.AckPolicy != jetstream.AckExplicitPolicy {
 		return broker.Errorf(broker.ErrUnsupported, nil, "subscription %s: ack policy %s, want explicit", r.name(), cfg.AckPolicy)
 	}
 	s := &settings{lease: cfg.AckWait, expiry: min(maxExpiry, cfg.AckWait/4)}
+	// A server without a cluster is the leader of its own consumers for ever; in a
+	// cluster the leader can change without our connection noticing.
+	nc := r.c.nc
+	if s.away = nc.ConnectedClusterName() != "" || info.Cluster == nil || info.Cluster.Leader != nc.ConnectedServerName(); s.away {
+		s.expiry = min(s.expiry, maxExpiryAway)
+	}
 	// A BackOff list replaces AckWait (NATS-F-22): the shortest counts.
 	for _, b := range cfg.BackOff {
 		s.lease = min(s.lease, b)
@@ -148,8 +168,14 @@ func (r *receiver) lookUp(ctx context.Context) error {
 
 // Receive pulls once after the other until one brings something.
 func (r *receiver) Receive(ctx context.Context, most int, out *driver.Batch) error {
-	r.receiving <- struct{}{}
+	select {
+	case r.receiving <- struct{}{}:
+	case <-r.closing: // Close keeps the token
+		return broker.Errorf(broker.ErrClosed, nil, "receive from %s", r.name())
+	}
 	defer func() { <-r.receiving }()
+	r.adopt()
+	defer func() { r.mind(out.Len() > 0) }()
 	if err := r.pending; err != nil {
 		r.pending = nil
 		return err
@@ -258,7 +284,7 @@ func (r *receiver) ready(ctx context.Context, most int) (*pull, error) {
 		}
 	}
 	if p := r.pull; p != nil {
-		if p.link == l && cap(p.ch) >= most+spare {
+		if p.link == l && (p.open() || cap(p.ch) >= most+spare) {
 			return p, nil
 		}
 		r.drop(p)
@@ -293,6 +319,9 @@ func (r *receiver) subscribe(l *link, most int) (*pull, error) {
 	return p, nil
 }
 
+// open reports whether a pull is under way, or what it brought is still here.
+func (p *pull) open() bool { return p.want > 0 || len(p.kept) > 0 }
+
 // drop ends a subscription on which no pull is open.
 func (r *receiver) drop(p *pull) {
 	_ = p.sub.Unsubscribe() // fails where the client is closed, and nothing is left to end
@@ -303,11 +332,14 @@ func (r *receiver) drop(p *pull) {
 
 // revoke ends a subscription on which a pull may be open. The server drops a
 // pull whose reply subject nobody listens to; what it had sent before is given
-// back. It costs each of these messages an attempt.
+// back. It costs each of these messages an attempt. Where the consumer is on
+// another server, what that one sends before it learns of the end is lost until
+// its lease ends (NATS-F-48): there it is for pulls that seem to be lost alone.
 func (r *receiver) revoke(p *pull) {
 	if r.pull == p {
 		r.pull = nil
 	}
+	p.want = 0
 	if p.sub.Drain() != nil || !p.link.alive() {
 		return // the connection is gone, and what was on it comes back after its lease
 	}
@@ -322,15 +354,24 @@ func (r *receiver) revoke(p *pull) {
 		for {
 			select {
 			case m := <-p.ch:
-				if _, ok := parseAckSubject(m.Reply); ok && r.c.sendable() {
-					// Lost, it comes back after its lease instead.
-					_ = r.c.nc.Publish(m.Reply, nakBody)
+				if _, ok := parseAckSubject(m.Reply); ok {
+					r.putBack(m)
 				}
 			default:
 				return
 			}
 		}
 	})
+}
+
+// putBack gives a delivery back without waiting for an answer: lost, it comes back
+// after its lease instead.
+func (r *receiver) putBack(ms ...*natsgo.Msg) {
+	for _, m := range ms {
+		if r.c.sendable() {
+			_ = r.c.nc.Publish(m.Reply, nakBody)
+		}
+	}
 }
 
 // reapTime bounds how long messages may come after their pull was revoked.

@@ -19,6 +19,9 @@ func BoundaryMemory() boundary.Boundary {
 		Declared: boundary.Lost, Sources: []string{"NATS-F-09"},
 		Note: "With one replica the stream is gone for good with its server. Ask for three ([Replicas]).",
 	}
+	note(b, boundary.DeliverRedeliverAfterAck, "NATS-F-09", "A restart leaves nothing that could come again.")
+	b.Entries[boundary.SettleDurable] = boundary.Entry{Declared: boundary.Final, Sources: []string{"NATS-F-09"},
+		Note: "A crash leaves nothing that could come again, neither acked nor unacked."}
 	return b
 }
 
@@ -48,6 +51,9 @@ func forgetsAcked(b boundary.Boundary) {
 	note(b, boundary.PublishDedupBrokerRestart, "NATS-F-07", "Once, as long as the first message is still stored. The ID of one that was acked is forgotten at the restart, and a retry after it makes a second message.")
 	note(b, boundary.PublishDedupAfterConsume, "NATS-F-07", "Until the server restarts; then the ID of a message that was acked is forgotten. A new message under an old ID is swallowed: the receipt says Duplicate, which a producer must not take for Stored.")
 	note(b, boundary.SettleFinal, "NATS-F-41", "The ack removes the message, so that not even SIGKILL right after it brought one back.")
+	note(b, boundary.DeliverRedeliverAfterAck, "NATS-F-41", "The ack removes the message, so that not even SIGKILL right after it brought one back.")
+	b.Entries[boundary.SettleDurable] = boundary.Entry{Declared: boundary.Final, Sources: []string{"NATS-F-41"},
+		Note: "The ack removes the message, and that is written at once."}
 }
 
 // BoundaryReplicated is [Boundary] for streams in files on three servers ([Replicas]).
@@ -60,8 +66,11 @@ func BoundaryReplicated() boundary.Boundary {
 	}
 	note(b, boundary.PublishAckDurable, "NATS-F-12", "Kept over a kill of all three processes at once. Over a power cut of all three only with sync_interval: always.")
 	note(b, boundary.PublishDedupBrokerRestart, "NATS-F-08", "All three restarted at once. IDs of messages that are gone are forgotten when the last server that saw them was restarted.")
-	note(b, boundary.DeliverCancel, "NATS-F-48", "Mostly: in some runs a message that came as a Receive was cancelled waited for its lease. Prefer few long Receives to many that are cancelled.")
+	note(b, boundary.DeliverCancel, "NATS-F-48", "At once where it came to a Receive that was cancelled, which costs an attempt. A pull can't be taken back from a consumer on another server: it may get messages for up to half a second after its Receive was cancelled, and Close waits for that.")
+	b.Entries[boundary.SettleDurable] = boundary.Entry{Declared: boundary.Final, Sources: []string{"NATS-F-43"},
+		Note: "The state of a consumer with three replicas is in their logs. All three killed at once, as often as it was tried."}
 	note(b, boundary.SettleFinal, "NATS-F-43", "Also over SIGKILL of all three processes right after it, as often as it was tried.")
+	note(b, boundary.DeliverRedeliverAfterAck, "NATS-F-43", "Also over SIGKILL of all three processes right after it, as often as it was tried.")
 	return b
 }
 

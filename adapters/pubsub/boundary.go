@@ -26,13 +26,15 @@ func Boundary() boundary.Boundary {
 		Declared: boundary.NotApplicable, Sources: []string{"PS-F-16", "PS-F-29"},
 		Note: "Without exactly-once delivery no ack is confirmed, so nothing is promised.",
 	}
-	return boundary.Boundary{Broker: "pubsub", Of: "Google Cloud Pub/Sub, pull subscription without exactly-once delivery", Entries: e}
+	settleEntries(e)
+	return boundary.Boundary{Broker: "pubsub", Of: "Google Cloud Pub/Sub, pull subscription without exactly-once delivery", Entries: e, Limits: limits()}
 }
 
 // BoundaryExactlyOnce is the same for a subscription with exactly-once delivery
 // ([ExactlyOnce]).
 func BoundaryExactlyOnce() boundary.Boundary {
 	e := common()
+	maps.Copy(e, leases(true))
 	e[boundary.SettleAnswer] = boundary.Entry{
 		Declared: boundary.Confirmed, Documented: boundary.Confirmed, Sources: []string{"PS-F-08", "PS-F-13", "PS-F-36"},
 		Note: "In one region. With ordering, acks of a key are taken in order alone: one ahead of an earlier message of its key is ErrConflict, and can be sent later.",
@@ -49,7 +51,9 @@ func BoundaryExactlyOnce() boundary.Boundary {
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"PS-F-08", "PS-F-29", "PS-F-32"},
 		Note: "Seek brings acked messages back, and users report duplicates in the field: effects need a dedup store.",
 	}
-	return boundary.Boundary{Broker: "pubsub", Of: "Google Cloud Pub/Sub, pull subscription with exactly-once delivery", Entries: e}
+	settleEntries(e)
+	exactlyOnceSettleEntries(e)
+	return boundary.Boundary{Broker: "pubsub", Of: "Google Cloud Pub/Sub, pull subscription with exactly-once delivery", Entries: e, Limits: limits()}
 }
 
 // BoundaryExactlyOnceOrdered is [BoundaryExactlyOnce] for a subscription that also
@@ -102,6 +106,9 @@ func common() map[boundary.Claim]boundary.Entry {
 		boundary.PublishDedupNewProducer:   twice,
 		boundary.PublishDedupBrokerRestart: twice,
 		boundary.PublishDedupAfterConsume:  twice,
+		boundary.PublishHalfOpen:           {Declared: boundary.SaysUnknown, Sources: []string{"PS-F-220"}, Note: "Try again with the same ID."},
+		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Sources: []string{"PS-F-220"}},
+		boundary.SettleHalfOpen:            {Declared: boundary.SaysUnknown, Sources: []string{"PS-F-220"}, Note: "The same settle once more asks."},
 		boundary.PublishDedupConcurrent:    twice,
 		boundary.DeliverRedeliverExpiry: {
 			Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"PS-F-09", "PS-F-10"},
@@ -145,5 +152,6 @@ func common() map[boundary.Claim]boundary.Entry {
 		},
 	}
 	maps.Copy(e, refusals())
-	return maps.Clone(e)
+	maps.Copy(e, leases(false))
+	return effects(maps.Clone(e))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/driver"
 	"github.com/onceline/onceline/localstack/fault"
 )
 
@@ -38,7 +39,7 @@ func TestCancelStrandsNothing(t *testing.T) {
 			ack(t, g.rcv, ds...)
 			begin := time.Now()
 			for n < each {
-				more := receive(t, other, each-n, 5*time.Second)
+				more := receive(t, other, each-n, mustCome)
 				if len(more) == 0 {
 					t.Fatalf("round %d: %d of %d came", round, n, each)
 				}
@@ -217,4 +218,32 @@ func TestOpenCloseLeavesNothing(t *testing.T) {
 	}
 	r := receiverOf(t, first, e.Subscription)
 	ack(t, r, *receiveOne(t, r)) // it isn't leased
+}
+
+// A Receive that begins while Close is under way comes to the adapter after it: it
+// returns, and doesn't wait for a turn that Close has kept.
+func TestReceiveBehindClose(t *testing.T) {
+	x := ends(t, false)
+	c, e := x.conn, x.e
+	d, ok := driver.Unwrap(c)
+	if !ok {
+		t.Fatal("no driver connection")
+	}
+	r, err := d.OpenReceiver(t.Context(), e.Subscription, broker.ReceiverOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	behind := make(chan error, 1)
+	go func() { behind <- r.Receive(t.Context(), 1, nil) }()
+	select {
+	case err := <-behind:
+		if !errors.Is(err, broker.ErrClosed) {
+			t.Errorf("error is %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it hangs")
+	}
 }

@@ -232,7 +232,7 @@ func TestCaseNoKeyStaysPaused(t *testing.T) {
 	publish(t, g.pub, k1...)
 	var got []string
 	for len(got) < 1200 {
-		ds := receive(t, g.rcv, 500, 5*time.Second)
+		ds := receive(t, g.rcv, 500, mustCome)
 		for _, d := range ds {
 			if d.Key == "k1" {
 				got = append(got, d.ID)

@@ -19,6 +19,10 @@ import (
 	"github.com/onceline/onceline/localstack/pubsub"
 )
 
+// mustCome is how long what must come is waited for: long, for a busy machine is slow,
+// not wrong.
+const mustCome = 30 * time.Second
+
 func TestMain(m *testing.M) {
 	os.Unsetenv(emulatorVariable)
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) // which the SDK's imports start once
@@ -40,7 +44,7 @@ func start(t testing.TB, opts ...pubsub.Option) *stack {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), mustCome)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Errorf("close the emulator: %v", err)
@@ -62,7 +66,7 @@ func (s *stack) dial(t testing.TB, opts ...Option) broker.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), mustCome)
 		defer cancel()
 		if err := c.Close(ctx); err != nil && !errors.Is(err, broker.ErrUnavailable) {
 			t.Errorf("close: %v", err)
@@ -209,7 +213,7 @@ func receiveAll(t testing.TB, r broker.Receiver, n int) []broker.Delivery {
 	t.Helper()
 	var all []broker.Delivery
 	for len(all) < n {
-		ds := receive(t, r, n-len(all), 5*time.Second)
+		ds := receive(t, r, n-len(all), mustCome)
 		if len(ds) == 0 {
 			t.Fatalf("%d of %d messages came", len(all), n)
 		}

@@ -111,7 +111,7 @@ func TestReal(t *testing.T) {
 		publish(t, p, ms...)
 		last, n := map[string]int{}, 0
 		for n < len(ms) {
-			ds := receive(t, r, 20, 5*time.Second)
+			ds := receive(t, r, 20, mustCome)
 			for i := range ds {
 				var number int
 				if _, err := fmt.Sscanf(ds[i].ID, "m%d", &number); err != nil || last[ds[i].Key] > number {

@@ -78,7 +78,11 @@ func (c *conn) OpenReceiver(ctx context.Context, subscription string, o broker.R
 
 // Receive pulls once after the other until one brings something.
 func (r *receiver) Receive(ctx context.Context, most int, out *driver.Batch) error {
-	r.receiving <- struct{}{}
+	select {
+	case r.receiving <- struct{}{}:
+	case <-r.closing: // Close keeps the token
+		return broker.Errorf(broker.ErrClosed, nil, "receive from %s", r.name)
+	}
 	defer func() { <-r.receiving }()
 	if err := r.pending; err != nil {
 		r.pending = nil

@@ -12,7 +12,7 @@ import (
 // BoundaryQuorum is where the guarantees of quorum queues end, behind this
 // adapter.
 func BoundaryQuorum() boundary.Boundary {
-	entries := shared()
+	entries := effects(shared())
 	maps.Copy(entries, map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckDurable: {
 			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"RMQ-F-03", "RMQ-F-42"},
@@ -39,14 +39,16 @@ func BoundaryQuorum() boundary.Boundary {
 			Note: "A nack of the last delivery and the DeadLetter action publish a confirmed copy with the reason and then ack; consumers that die are counted by the queue, which moves the message by itself, at least once, with its own reason. Without Ensure on the connection the action is refused. A queue that others declared without a limit drops a message after twenty returns.",
 		},
 	})
-	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + quorumOf, Entries: entries,
+	maps.Copy(entries, quorumLeases())
+	settleEntries(entries)
+	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + quorumOf, Entries: entries, Limits: limitsQuorum(),
 		Earlier: []boundary.Earlier{quorum3()}}
 }
 
 // BoundaryClassic is where the guarantees of classic queues end, behind this
 // adapter.
 func BoundaryClassic() boundary.Boundary {
-	entries := shared()
+	entries := effects(shared())
 	maps.Copy(entries, map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckReplicated: {
 			Declared: boundary.OneNode, Documented: boundary.OneNode, Sources: []string{"RMQ-F-03"},
@@ -77,7 +79,9 @@ func BoundaryClassic() boundary.Boundary {
 			Note: "The queue counts no deliveries, so Entity.MaxDeliveries is refused. The DeadLetter action moves the message, as a confirmed copy with the reason.",
 		},
 	})
-	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + classicOf, Entries: entries,
+	maps.Copy(entries, leases(false))
+	settleEntries(entries)
+	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + classicOf, Entries: entries, Limits: limits(),
 		Earlier: []boundary.Earlier{classic42(), classic3()}}
 }
 
@@ -103,6 +107,9 @@ func shared() map[boundary.Claim]boundary.Entry {
 		boundary.PublishDedupNewProducer:   twice,
 		boundary.PublishDedupBrokerRestart: twice,
 		boundary.PublishDedupAfterConsume:  twice,
+		boundary.PublishHalfOpen:           {Declared: boundary.SaysUnknown, Sources: []string{"RMQ-F-220"}, Note: "Try again with the same ID."},
+		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Sources: []string{"RMQ-F-220"}},
+		boundary.SettleHalfOpen:            {Declared: boundary.NotApplicable, Sources: []string{"RMQ-F-220"}, Note: "An ack has no answer that could be missing: it is Sent."},
 		boundary.PublishDedupConcurrent:    twice,
 		boundary.DeliverRedeliverCrash: {
 			Declared: boundary.AtOnce, Documented: boundary.AtOnce, Sources: []string{"RMQ-F-12", "RMQ-F-45"},

@@ -1,6 +1,10 @@
 package rabbitmq
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // The configurations that the boundaries are of.
 const (
@@ -14,6 +18,7 @@ func quorum3() boundary.Earlier {
 	return boundary.Earlier{
 		Before: "4.0",
 		Of:     "RabbitMQ 3.10.8 as measured, " + quorumOf,
+		Limits: limits3(),
 		Entries: map[boundary.Claim]boundary.Entry{
 			boundary.PublishAckDurable: {
 				Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"RMQ-F-03", "RMQ-F-42"},
@@ -31,6 +36,10 @@ func quorum3() boundary.Earlier {
 				Declared: boundary.GivenBack, Sources: []string{"RMQ-F-12", "RMQ-F-15"},
 				Note: "It costs the message an attempt.",
 			},
+			boundary.DeliverRedeliverNack: {
+				Declared: boundary.Behind, Sources: []string{"RMQ-F-40"},
+				Note: "Before 4.0 a queue has no delivery limit unless it was declared with one (Entity.MaxDeliveries): what is given back goes to its end. With a limit it comes before all others.",
+			},
 		},
 	}
 }
@@ -38,7 +47,7 @@ func quorum3() boundary.Earlier {
 // classic42 is what is otherwise of classic queues before 4.3, when nodes had one
 // timeout for all kinds of queue.
 func classic42() boundary.Earlier {
-	return boundary.Earlier{
+	e := boundary.Earlier{
 		Before: "4.3",
 		Of:     "RabbitMQ 4.2 by its source and documentation, " + classicOf,
 		Entries: map[boundary.Claim]boundary.Entry{
@@ -48,11 +57,13 @@ func classic42() boundary.Earlier {
 			},
 		},
 	}
+	maps.Copy(e.Entries, timeouts())
+	return e
 }
 
 // classic3 adds to classic42 which release it was measured on.
 func classic3() boundary.Earlier {
-	return boundary.Earlier{Before: "4.0", Of: "RabbitMQ 3.10.8 as measured, " + classicOf}
+	return boundary.Earlier{Before: "4.0", Of: "RabbitMQ 3.10.8 as measured, " + classicOf, Limits: limits3()}
 }
 
 // stream310 is what is otherwise of streams before 3.11, which brought the single
@@ -78,6 +89,18 @@ func stream310() boundary.Earlier {
 			boundary.VendorSettleStale: {
 				Declared: boundary.ClaimedDone, Documented: boundary.TakesEffect, Sources: []string{"RMS-F-12", "RMS-F-14", "RMS-F-16"},
 				Note: "The broker takes any offset from anybody, a lower one too. It doesn't take the message from a receiver that has it.",
+			},
+			boundary.SettleNackStale: {
+				Declared: boundary.ClaimedDone, Sources: []string{"RMS-F-10", "RMS-F-16"},
+				Note: both + " So no nack is late: it is Confirmed, and the message comes again to the receiver that gave it back.",
+			},
+			boundary.SettleExtendStale: {
+				Declared: boundary.ClaimedDone, Sources: []string{"RMS-F-10", "RMS-F-16"},
+				Note: both + " So there is no turn to lose, and an Extend is Confirmed.",
+			},
+			boundary.FenceZombie: {
+				Declared: boundary.ClaimedDone, Sources: []string{"RMS-F-12", "RMS-F-16"},
+				Note: both + " One that stood still goes on, and is told that its settles count.",
 			},
 			boundary.EffectZombie: {
 				Declared: boundary.Twice, Sources: []string{"RMS-F-12", "RMS-F-16"},

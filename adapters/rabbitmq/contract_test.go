@@ -202,7 +202,7 @@ func contract(t *testing.T, kind Kind, dial func(t testing.TB, opts ...Option) b
 		publish(t, p, messages(6, 0)...)
 		given := false
 		for want := 0; want < 6; {
-			ds := try(t, r, 10, 5*time.Second)
+			ds := try(t, r, 10, mustCome)
 			if len(ds) != 1 || ds[0].ID != fmt.Sprintf("m-%d", want) {
 				t.Fatalf("%d deliveries, %+v, want m-%d", len(ds), ds, want)
 			}

@@ -20,6 +20,10 @@ import (
 	emulator "github.com/onceline/onceline/localstack/rabbitmq"
 )
 
+// mustCome is how long what must come is waited for: long, for a busy machine is slow,
+// not wrong.
+const mustCome = 30 * time.Second
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // quiet is the logger of tests in which connections are broken on purpose.
@@ -70,7 +74,7 @@ func emulate(t testing.TB, options ...emulator.Option) *host {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(g) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), mustCome)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Errorf("close the emulator: %v", err)
@@ -129,7 +133,7 @@ func ready(t testing.TB, ch *amqp.Channel, queue string) int {
 
 func closing(t testing.TB, c interface{ Close(context.Context) error }) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), mustCome)
 	defer cancel()
 	if err := c.Close(ctx); err != nil && !errors.Is(err, broker.ErrUnavailable) {
 		t.Errorf("close: %v", err)
@@ -150,7 +154,7 @@ func entity(t testing.TB, c broker.Conn, change ...func(*broker.Entity)) broker.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), mustCome)
 		defer cancel()
 		if err := c.Delete(ctx, e); err != nil && !errors.Is(err, broker.ErrUnavailable) && !errors.Is(err, broker.ErrClosed) {
 			t.Errorf("delete: %v", err)
@@ -215,10 +219,10 @@ func receive(t testing.TB, r broker.Receiver, n int) []broker.Delivery {
 	t.Helper()
 	var ds []broker.Delivery
 	for begin := time.Now(); len(ds) < n; {
-		if time.Since(begin) > 10*time.Second {
+		if time.Since(begin) > mustCome {
 			t.Fatalf("only %d of %d messages came", len(ds), n)
 		}
-		ds = append(ds, try(t, r, n-len(ds), 5*time.Second)...)
+		ds = append(ds, try(t, r, n-len(ds), mustCome)...)
 	}
 	return ds
 }
@@ -263,8 +267,8 @@ func (h *host) inject(f fault.Fault) *fault.Injection { return h.Faults().Inject
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for begin := time.Now(); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begin) > 10*time.Second {
-			t.Fatalf("not in 10 s: %s", what)
+		if time.Since(begin) > mustCome {
+			t.Fatalf("not in %s: %s", mustCome, what)
 		}
 	}
 }

@@ -11,12 +11,13 @@ import (
 func BoundaryStream() boundary.Boundary {
 	b := boundary.Boundary{
 		Broker: "rabbitmq",
+		Limits: limitsStream(),
 		Of:     "RabbitMQ 4.3 by its source and documentation, stream, single active consumer, a reference for each publisher",
 		Earlier: []boundary.Earlier{
-			{Before: "4.0", Of: "RabbitMQ 3.11 to 3.13 by their source, stream, single active consumer, a reference for each publisher"},
+			{Before: "4.0", Of: "RabbitMQ 3.11 to 3.13 by their source, stream, single active consumer, a reference for each publisher", Limits: limits3()},
 			stream310(),
 		},
-		Entries: map[boundary.Claim]boundary.Entry{
+		Entries: streamEffects(map[boundary.Claim]boundary.Entry{
 			boundary.PublishAckDurable: {
 				Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"RMS-F-09"},
 				Note: "A majority of the replicas has it, and none has synced it to disk.",
@@ -60,6 +61,9 @@ func BoundaryStream() boundary.Boundary {
 			boundary.PublishDedupAfterConsume: {
 				Declared: boundary.Twice, Sources: []string{"RMS-F-01"},
 			},
+			boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"RMQ-F-220"}, Note: "Try again with the same ID."},
+			boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"RMQ-F-220"}},
+			boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"RMQ-F-220"}, Note: "The same settle once more asks."},
 			boundary.PublishDedupConcurrent: {
 				Declared: boundary.Twice, Sources: []string{"RMS-F-01", "RMS-F-04"},
 			},
@@ -118,8 +122,10 @@ func BoundaryStream() boundary.Boundary {
 				Declared: boundary.Twice, Sources: []string{"RMS-F-12"},
 				Note: "The late ack is refused, but its effect was done. A stored position with compare-and-set fences it.",
 			},
-		},
+		}),
 	}
 	maps.Copy(b.Entries, streamRefusals())
+	maps.Copy(b.Entries, streamLeases())
+	streamSettleEntries(b.Entries)
 	return b
 }

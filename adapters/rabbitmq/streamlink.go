@@ -226,9 +226,35 @@ func (l *streamLink) lost() bool {
 	case <-l.dead:
 		return true
 	default:
+	}
+	return l.mute()
+}
+
+// mute reports whether this side has said nothing for two heartbeats, as a process
+// that stood still, and ends the link then: the broker has ended it, and what tells
+// us may not be read yet.
+func (l *streamLink) mute() bool {
+	if !l.silent() || !l.write.TryLock() { // who is in the midst of a write isn't silent
 		return false
 	}
+	defer l.write.Unlock()
+	return l.endMute()
 }
+
+// silent is how it looks without the lock of the writers, endMute how it is with it.
+func (l *streamLink) silent() bool {
+	return l.beat > 0 && time.Since(time.Unix(0, l.said.Load())) > 2*l.beat
+}
+
+func (l *streamLink) endMute() bool {
+	if !l.silent() {
+		return false
+	}
+	l.end(errMute)
+	return true
+}
+
+var errMute = errors.New("this process has been silent for two heartbeats")
 
 // why is what ended the link.
 func (l *streamLink) why() error {
@@ -242,6 +268,9 @@ func (l *streamLink) why() error {
 func (l *streamLink) send(ctx context.Context, frames []byte) error {
 	l.write.Lock()
 	defer l.write.Unlock()
+	if l.endMute() {
+		return errMute
+	}
 	if ctx.Done() != nil {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
@@ -324,6 +353,9 @@ func (l *streamLink) pulse() {
 	}
 	if time.Since(time.Unix(0, l.heard.Load())) > 2*l.beat {
 		l.end(errors.New("the broker has been silent for two heartbeats"))
+		return
+	}
+	if l.mute() {
 		return
 	}
 	// Whoever writes now says it for us; and if it is stuck, so would this be.

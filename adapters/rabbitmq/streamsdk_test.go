@@ -39,7 +39,7 @@ func sdkEnvironment(t testing.TB, target string) *sdk.Environment {
 	port, _ := strconv.Atoi(u.Query().Get("stream-port"))
 	// Its default buffers of 8 KiB stall a chunk of more than that for up to a
 	// second; 0 leaves them to the system.
-	env, err := sdk.NewEnvironment(sdk.NewEnvironmentOptions().SetHost(u.Hostname()).SetPort(port).SetReadBuffer(0).SetWriteBuffer(0))
+	env, err := sdk.NewEnvironment(sdk.NewEnvironmentOptions().SetRPCTimeout(30 * time.Second).SetHost(u.Hostname()).SetPort(port).SetReadBuffer(0).SetWriteBuffer(0))
 	if err != nil {
 		t.Fatal(err)
 	}

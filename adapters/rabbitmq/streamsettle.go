@@ -25,7 +25,7 @@ func (r *streamReceiver) Settle(ctx context.Context, ops []driver.Op) {
 		case op.Settlement.Action == broker.Extend:
 			// No lease runs: the turn is ours as long as the connection lives.
 			op.Settlement.Outcome.State = broker.Confirmed
-			if e.part.ended || e.handle != op.Token.Tag {
+			if e.part.ended || e.part.link.lost() || e.handle != op.Token.Tag {
 				op.Settlement.Outcome = turnLost(op.Settlement)
 			}
 		case e.handle != op.Token.Tag:

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -96,6 +97,34 @@ func TestStreamSilentReceiverLosesItsTurn(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A process that stood still for two heartbeats has lost its connection, whatever it
+// has read of that: the first that asks or writes ends it. One that writes isn't silent.
+func TestStreamLinkAfterASilence(t *testing.T) {
+	silentFor := func(d time.Duration) *streamLink {
+		here, there := net.Pipe()
+		t.Cleanup(func() { _ = there.Close() })
+		l := &streamLink{nc: here, beat: 10 * time.Second, dead: make(chan struct{})}
+		l.said.Store(time.Now().Add(-d).UnixNano())
+		return l
+	}
+	if l := silentFor(19 * time.Second); l.lost() {
+		t.Errorf("before two heartbeats have passed: %v", l.why())
+	}
+	if l := silentFor(21 * time.Second); !l.lost() || !errors.Is(l.why(), errMute) {
+		t.Error("still taken for alive after two heartbeats of silence")
+	}
+	l := silentFor(21 * time.Second)
+	if err := l.send(context.Background(), []byte("x")); !errors.Is(err, errMute) || !l.lost() {
+		t.Errorf("send after two heartbeats of silence: %v", err)
+	}
+	l = silentFor(21 * time.Second)
+	l.write.Lock()
+	if l.lost() {
+		t.Error("lost while somebody writes")
+	}
+	l.write.Unlock()
 }
 
 // A broker that takes nothing any more: each call ends with its context, the

@@ -13,6 +13,7 @@ func BoundaryQueue() boundary.Boundary {
 		Broker:  "servicebus",
 		Of:      "Azure Service Bus, Standard or Premium, queue with duplicate detection, no sessions, not partitioned",
 		Entries: entries(false),
+		Limits:  limits(),
 	}
 }
 
@@ -22,6 +23,7 @@ func BoundarySessions() boundary.Boundary {
 		Broker:  "servicebus",
 		Of:      "Azure Service Bus, Standard or Premium, queue with duplicate detection and sessions, not partitioned",
 		Entries: entries(true),
+		Limits:  limits(),
 	}
 }
 
@@ -70,6 +72,9 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 			Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"SB-F-01", "SB-F-06"},
 			Note: "A deliberate second sending under the same ID is swallowed too: give it a Copy.",
 		},
+		boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"SB-F-220"}, Note: "Try again with the same ID."},
+		boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"SB-F-220"}},
+		boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"SB-F-220"}, Note: "The same settle once more asks."},
 		boundary.PublishDedupConcurrent: {
 			Declared: boundary.Once, Sources: []string{"SB-F-01"},
 		},
@@ -129,9 +134,13 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 		},
 	}
 	maps.Copy(e, refusals())
+	effects(e)
+	maps.Copy(e, leases(sessions))
+	settleEntries(e)
 	if !sessions {
 		return e
 	}
+	sessionSettleEntries(e)
 	e[boundary.DeliverRedeliverExpiry] = boundary.Entry{
 		Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"SB-F-13", "SB-F-23", "SB-F-24"},
 		Note: "The lock is the session's: until it ends, all messages of the key wait for one that is stuck.",

@@ -176,7 +176,7 @@ func TestCaseLostOnCancel(t *testing.T) {
 		cancel()
 		if len(ds) == 0 {
 			begin := time.Now()
-			ds = receive(t, r, 1, 5*time.Second)
+			ds = receive(t, r, 1, mustCome)
 			if took := time.Since(begin); len(ds) != 1 || took > time.Second {
 				t.Fatalf("round %d: %d came after %v", i, len(ds), took)
 			}

@@ -259,7 +259,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for len(seen) < 400 {
-		ds := receive(t, r, 50, 5*time.Second)
+		ds := receive(t, r, 50, mustCome)
 		if len(ds) == 0 {
 			t.Fatalf("%d came", len(seen))
 		}

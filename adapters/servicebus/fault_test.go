@@ -252,7 +252,7 @@ func TestRestart(t *testing.T) {
 		for _, kill := range []bool{false, true} {
 			n, _, e, p, r := ends(t, func(e *broker.Entity) { e.Ordered = kind == "sessions" })
 			got := make(chan []broker.Delivery, 1)
-			go func() { got <- receive(t, r, 1, 10*time.Second) }()
+			go func() { got <- receive(t, r, 1, mustCome) }()
 			n.Restart(kill)
 			until(t, "a good receipt", func() bool {
 				rs, _ := p.Publish(t.Context(), keyed("x", "k"))

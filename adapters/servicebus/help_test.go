@@ -17,6 +17,10 @@ import (
 	emulator "github.com/onceline/onceline/localstack/servicebus"
 )
 
+// mustCome is how long what must come is waited for: long, for a busy machine is slow,
+// not wrong.
+const mustCome = 30 * time.Second
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // namespace is a server of a test's own, on the loopback.
@@ -58,7 +62,7 @@ func (n *namespace) dial(t testing.TB, opts ...Option) broker.Conn {
 
 func closing(t testing.TB, c interface{ Close(context.Context) error }) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), mustCome)
 	defer cancel()
 	if err := c.Close(ctx); err != nil && !errors.Is(err, broker.ErrUnavailable) {
 		t.Errorf("close: %v", err)
@@ -168,7 +172,7 @@ func receive(t testing.TB, r broker.Receiver, most int, within time.Duration) []
 
 func receiveOne(t testing.TB, r broker.Receiver) *broker.Delivery {
 	t.Helper()
-	ds := receive(t, r, 1, 5*time.Second)
+	ds := receive(t, r, 1, mustCome)
 	if len(ds) != 1 {
 		t.Fatalf("%d deliveries, want 1", len(ds))
 	}
@@ -180,7 +184,7 @@ func receiveAll(t testing.TB, r broker.Receiver, n int) []broker.Delivery {
 	t.Helper()
 	var all []broker.Delivery
 	for len(all) < n {
-		ds := receive(t, r, n-len(all), 5*time.Second)
+		ds := receive(t, r, n-len(all), mustCome)
 		if len(ds) == 0 {
 			t.Fatalf("%d deliveries, want %d", len(all), n)
 		}
@@ -231,7 +235,7 @@ func (n *namespace) inject(t testing.TB, f fault.Fault) *fault.Injection {
 
 func applied(t testing.TB, i *fault.Injection) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), mustCome)
 	defer cancel()
 	if err := i.WaitApplied(ctx); err != nil {
 		t.Fatal(err)

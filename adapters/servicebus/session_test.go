@@ -106,7 +106,7 @@ func TestSessionOrder(t *testing.T) {
 	}()
 	done, given := 0, 0
 	for done < total {
-		ds := receive(t, r, 1+done%13, 5*time.Second)
+		ds := receive(t, r, 1+done%13, mustCome)
 		if len(ds) == 0 {
 			t.Fatalf("%d came", done)
 		}

@@ -11,7 +11,7 @@ const of = "Amazon SQS, JSON protocol, 2026-11, "
 // BoundaryFIFO is where the guarantees of a FIFO queue end, behind this adapter,
 // with the queue as the scope of IDs.
 func BoundaryFIFO() boundary.Boundary {
-	b := boundary.Boundary{Broker: "sqs", Of: of + "FIFO queue, DeduplicationScope=queue", Entries: shared()}
+	b := boundary.Boundary{Broker: "sqs", Of: of + "FIFO queue, DeduplicationScope=queue", Entries: effects(shared()), Limits: limitsFIFO()}
 	for claim, e := range map[boundary.Claim]boundary.Entry{
 		boundary.PublishDedupScope: {
 			Declared: boundary.Topic, Documented: boundary.Topic, Sources: []string{"SQS-F-05", "SQS-F-06"},
@@ -74,6 +74,9 @@ func BoundaryFIFO() boundary.Boundary {
 	} {
 		b.Entries[claim] = e
 	}
+	maps.Copy(b.Entries, leases(true))
+	settleEntries(b.Entries)
+	fifoSettleEntries(b.Entries)
 	return b
 }
 
@@ -92,7 +95,7 @@ func BoundaryFIFOGroups() boundary.Boundary {
 // BoundaryStandard is where the guarantees of a standard queue end, behind this
 // adapter.
 func BoundaryStandard() boundary.Boundary {
-	b := boundary.Boundary{Broker: "sqs", Of: of + "standard queue", Entries: shared()}
+	b := boundary.Boundary{Broker: "sqs", Of: of + "standard queue", Entries: effects(shared()), Limits: limitsStandard()}
 	maps.Copy(b.Entries, standardRefusals())
 	none := []string{"SQS-F-01", "SQS-F-13"}
 	twice := boundary.Entry{Declared: boundary.Twice, Documented: boundary.Twice, Sources: none,
@@ -137,6 +140,9 @@ func BoundaryStandard() boundary.Boundary {
 	} {
 		b.Entries[claim] = e
 	}
+	maps.Copy(b.Entries, leases(false))
+	settleEntries(b.Entries)
+	standardSettleEntries(b.Entries)
 	return b
 }
 
@@ -175,6 +181,9 @@ func shared() map[boundary.Claim]boundary.Entry {
 			Declared: boundary.Moved, Documented: boundary.Moved, Sources: []string{"SQS-F-34", "SQS-F-35"},
 			Note: "The nack of the last delivery is moved by the adapter, with a reason. A message whose last lease ended is moved by the service as somebody receives from the queue, without one.",
 		},
+		boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"SQS-F-220"}, Note: "Try again with the same ID."},
+		boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"SQS-F-220"}},
+		boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"SQS-F-220"}, Note: "The same settle once more asks."},
 		boundary.SettleAnswer: {
 			Declared: boundary.Confirmed, Documented: boundary.Confirmed, Sources: []string{"SQS-F-24"},
 		},

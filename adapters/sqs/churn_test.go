@@ -63,7 +63,7 @@ func TestCancelledReceives(t *testing.T) {
 			<-sent
 			if err != nil {
 				begin := time.Now()
-				if ds = receive(t, other, 1, 5*time.Second); len(ds) != 1 || time.Since(begin) > time.Second {
+				if ds = receive(t, other, 1, mustCome); len(ds) != 1 || time.Since(begin) > time.Second {
 					t.Fatalf("round %d: %d after %v", i, len(ds), time.Since(begin))
 				}
 			}

@@ -19,6 +19,10 @@ import (
 	localsqs "github.com/onceline/onceline/localstack/sqs"
 )
 
+// mustCome is how long what must come is waited for: long, for a busy machine is slow,
+// not wrong.
+const mustCome = 30 * time.Second
+
 // endpoint is the URL of the emulator that all tests use but those about faults,
 // each with queues of its own.
 var endpoint string
@@ -43,7 +47,7 @@ func serve() (s *localsqs.Server, url string, stop func()) {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	return s, "sqs://" + l.Addr().String(), func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), mustCome)
 		defer cancel()
 		if err := errors.Join(s.Close(ctx), <-served); err != nil {
 			panic(err)
@@ -81,7 +85,7 @@ func dialShared(t testing.TB, opts ...Option) broker.Conn {
 
 func closing(t testing.TB, c interface{ Close(context.Context) error }) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), mustCome)
 	defer cancel()
 	if err := c.Close(ctx); err != nil && !errors.Is(err, broker.ErrUnavailable) {
 		t.Errorf("close: %v", err)
@@ -196,7 +200,7 @@ func receive(t testing.TB, r broker.Receiver, most int, within time.Duration) []
 
 func receiveOne(t testing.TB, r broker.Receiver) *broker.Delivery {
 	t.Helper()
-	ds := receive(t, r, 1, 5*time.Second)
+	ds := receive(t, r, 1, mustCome)
 	if len(ds) != 1 {
 		t.Fatalf("%d deliveries, want 1", len(ds))
 	}
@@ -208,7 +212,7 @@ func receiveAll(t testing.TB, r broker.Receiver, n int) []broker.Delivery {
 	t.Helper()
 	var all []broker.Delivery
 	for len(all) < n {
-		ds := receive(t, r, n-len(all), 5*time.Second)
+		ds := receive(t, r, n-len(all), mustCome)
 		if len(ds) == 0 {
 			t.Fatalf("%d deliveries, want %d", len(all), n)
 		}

@@ -72,7 +72,11 @@ func (c *conn) OpenReceiver(ctx context.Context, subscription string, o broker.R
 
 // Receive polls until a poll brings something.
 func (r *receiver) Receive(ctx context.Context, most int, out *driver.Batch) error {
-	r.receiving <- struct{}{}
+	select {
+	case r.receiving <- struct{}{}:
+	case <-r.closing: // Close keeps the token
+		return broker.Errorf(broker.ErrClosed, nil, "receive from %s", r.q.Name)
+	}
 	defer func() { <-r.receiving }()
 	if err := r.begins(); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/driver"
 	localsqs "github.com/onceline/onceline/localstack/sqs"
 )
 
@@ -203,7 +204,7 @@ func TestDamagedBody(t *testing.T) {
 		damaged = first["Body"].(string)
 		first["Body"] = "damaged"
 	}))
-	ds := receive(t, r, 3, 5*time.Second)
+	ds := receive(t, r, 3, mustCome)
 	if len(ds) != 2 {
 		t.Fatalf("%d came", len(ds))
 	}
@@ -404,5 +405,30 @@ func TestAttemptIDsDiffer(t *testing.T) {
 	x, y, z := a.next(), a.next(), b.next()
 	if x == y || x == z || y == z || len(x) > maxField || !fieldText(x) || !strings.Contains(x, "-") {
 		t.Errorf("%q %q %q", x, y, z)
+	}
+}
+
+// A Receive that begins while Close is under way comes to the adapter after it: it
+// returns, and doesn't wait for a turn that Close has kept.
+func TestReceiveBehindClose(t *testing.T) {
+	c, e, _, _ := ends(t, false)
+	d, ok := driver.Unwrap(c)
+	if !ok {
+		t.Fatal("no driver connection")
+	}
+	r, err := d.OpenReceiver(t.Context(), e.Subscription, broker.ReceiverOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing(t, r)
+	behind := make(chan error, 1)
+	go func() { behind <- r.Receive(t.Context(), 1, nil) }()
+	select {
+	case err := <-behind:
+		if !errors.Is(err, broker.ErrClosed) {
+			t.Errorf("error is %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it hangs")
 	}
 }

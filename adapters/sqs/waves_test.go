@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/onceline/onceline/broker"
 )
@@ -91,7 +90,7 @@ func TestNoOvertaking(t *testing.T) {
 			publish(t, p, again...)
 			order := map[string][]string{}
 			for n := 0; n < len(ms); {
-				ds := receive(t, r, 10, 5*time.Second)
+				ds := receive(t, r, 10, mustCome)
 				if len(ds) == 0 {
 					t.Fatalf("%d came", n)
 				}

@@ -42,6 +42,7 @@ const (
 	PublishBackpressure  Claim = "publish.backpressure"
 	PublishScheduled     Claim = "publish.scheduled"
 	PublishRegion        Claim = "publish.region"
+	PublishHalfOpen      Claim = "publish.half-open"
 )
 
 // The claims of hop 2, broker to consumer.
@@ -53,17 +54,48 @@ const (
 	DeliverOrderKey           Claim = "deliver.order.key"
 	DeliverCancel             Claim = "deliver.cancel"
 	DeliverDeadLetter         Claim = "deliver.deadletter"
+	DeliverHalfOpen           Claim = "deliver.half-open"
+	SettleHalfOpen            Claim = "settle.half-open"
 	SettleAnswer              Claim = "settle.answer"
 	SettleLostResponse        Claim = "settle.lost-response"
 	SettleStale               Claim = "settle.stale"
 	SettleFinal               Claim = "settle.final"
 	VendorSettleStale         Claim = "vendor.settle.stale" // with the fence of package driver off
+
+	DeliverLeaseDefault         Claim = "deliver.lease.default"
+	DeliverLeaseAccuracy        Claim = "deliver.lease.accuracy"
+	DeliverLeaseExtend          Claim = "deliver.lease.extend"
+	DeliverLeaseMax             Claim = "deliver.lease.max"
+	DeliverLeaseClock           Claim = "deliver.lease.clock"
+	DeliverRedeliverNack        Claim = "deliver.redeliver.nack"
+	DeliverRedeliverAfterAck    Claim = "deliver.redeliver.after-confirmed-ack"
+	DeliverRedeliveredFlag      Claim = "deliver.redelivered.flag"
+	DeliverPush                 Claim = "deliver.push"
+	SettleReack                 Claim = "settle.reack"
+	SettleDouble                Claim = "settle.double"
+	SettleBatchPartial          Claim = "settle.batch.partial"
+	SettleLostRequest           Claim = "settle.lost-request"
+	SettleCancel                Claim = "settle.cancel"
+	SettleAfterReconnect        Claim = "settle.after-reconnect"
+	SettleStaleBeforeRedelivery Claim = "settle.stale-before-redelivery"
+	SettleForeign               Claim = "settle.foreign"
+	VendorSettleForeign         Claim = "vendor.settle.foreign" // with the fence of package driver off
+	SettleNackStale             Claim = "settle.nack.stale"
+	SettleExtendStale           Claim = "settle.extend.stale"
+	SettleDurable               Claim = "settle.durable"
+	FenceZombie                 Claim = "fence.zombie"
+	FenceRebalance              Claim = "fence.rebalance"
 )
 
 // The claims of hop 3, consumer to effect.
 const (
 	EffectCrashAfterEffect Claim = "effect.crash-after-effect"
 	EffectZombie           Claim = "effect.zombie"
+	EffectCrashBefore      Claim = "effect.crash-before"
+	EffectCrashAfterAck    Claim = "effect.crash-after-ack"
+	EffectReplay           Claim = "effect.replay"
+	EffectCommitUnknown    Claim = "effect.commit-unknown"
+	EffectRewind           Claim = "effect.rewind"
 )
 
 // Answer is one of a claim's closed answers.
@@ -152,6 +184,32 @@ const (
 	Scheduled        Answer = "scheduled"
 	OneRegion        Answer = "within-a-region"
 	AllRegions       Answer = "all-regions"
+	Stuck            Answer = "stuck"
+	Guessed          Answer = "guessed"
+	SaysUnknown      Answer = "unknown"
+	Recovers         Answer = "recovers"
+
+	// Of leases and redelivery.
+	Other          Answer = "other"
+	TenSeconds     Answer = "10s"
+	HalfMinute     Answer = "30s"
+	OneMinute      Answer = "1m"
+	HalfHour       Answer = "30m"
+	HalfDay        Answer = "12h"
+	FirstLease     Answer = "first-lease"
+	NoLimit        Answer = "no-limit"
+	Overstated     Answer = "overstated"
+	Understated    Answer = "understated"
+	FromHandOver   Answer = "from-hand-over"
+	FromArrival    Answer = "from-arrival"
+	SameReceiver   Answer = "same-receiver"
+	Behind         Answer = "at-once-behind"
+	FalseFirst     Answer = "false-first"
+	FalseAgain     Answer = "false-redelivery"
+	OverConnection Answer = "over-connection"
+	ToEndpoint     Answer = "to-endpoint"
+	TakenUnnoticed Answer = "taken-unnoticed"
+	TakenTold      Answer = "taken-and-told"
 )
 
 // Entry is what is known of one claim before anything is measured.
@@ -167,7 +225,8 @@ type Boundary struct {
 	Broker  string // "nats"
 	Of      string // version and configuration: "NATS JetStream 2.15, file storage, one replica"
 	Entries map[Claim]Entry
-	Earlier []Earlier `json:",omitempty"` // what differs in older releases; [Boundary.At] applies it
+	Limits  map[LimitName]Limit `json:",omitempty"` // what it takes
+	Earlier []Earlier           `json:",omitempty"` // what differs in older releases; [Boundary.At] applies it
 }
 
 // Claims returns the claims that the boundary has an entry for, sorted.

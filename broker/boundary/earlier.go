@@ -13,6 +13,7 @@ type Earlier struct {
 	Before  string          // the first release for which Entries no longer hold: "4.0"
 	Of      string          // the version and configuration that Entries were found on; replaces Boundary.Of
 	Entries map[Claim]Entry // in place of the boundary's own
+	Limits  map[LimitName]Limit
 }
 
 // At returns the boundary as it is declared for a release, given by its number:
@@ -29,13 +30,14 @@ func (b Boundary) At(version string) Boundary {
 	earlier = slices.SortedFunc(slices.Values(earlier), func(x, y Earlier) int {
 		return slices.Compare(release(y.Before), release(x.Before))
 	})
-	b.Entries = maps.Clone(b.Entries)
+	b.Entries, b.Limits = maps.Clone(b.Entries), maps.Clone(b.Limits)
 	for _, e := range earlier {
 		if slices.Compare(at, release(e.Before)) >= 0 {
 			break
 		}
 		b.Of = cmp.Or(e.Of, b.Of)
 		maps.Copy(b.Entries, e.Entries)
+		maps.Copy(b.Limits, e.Limits)
 	}
 	return b
 }

@@ -234,6 +234,9 @@ func (b *Batch) Len() int { return len(b.deliveries) }
 // and New to look at or change.
 func (b *Batch) At(i int) *broker.Delivery { return &b.deliveries[i] }
 
+// TokenAt returns the token of the i-th delivery, for the same use.
+func (b *Batch) TokenAt(i int) *Token { return &b.leases[i].token }
+
 // seal arms the handles and drops what is expired already, for a delivery that
 // was born dead only makes trouble: its message is somebody else's by now.
 func (b *Batch) seal(now time.Time, fenced bool) []broker.Delivery {

@@ -187,3 +187,19 @@ func TestUnfenced(t *testing.T) {
 		t.Errorf("a view of nothing: %v", err)
 	}
 }
+
+// TestBatchInBetween: what lies between an adapter and New sees each delivery with its
+// own token, also after the batch has grown.
+func TestBatchInBetween(t *testing.T) {
+	var b driver.Batch
+	b.Grow(2)
+	for i := range 5 {
+		d, token := b.Add()
+		d.ID, token.Tag = fmt.Sprint(i), uint64(i)
+	}
+	for i := range b.Len() {
+		if id := b.At(i).ID; b.Len() != 5 || id != fmt.Sprint(i) || b.TokenAt(i).Tag != uint64(i) {
+			t.Errorf("%d of %d: %q with the tag %d", i, b.Len(), id, b.TokenAt(i).Tag)
+		}
+	}
+}

@@ -62,7 +62,9 @@ type swap struct {
 	FromOf  string               `json:"from_of"`
 	ToOf    string               `json:"to_of"`
 	Changes []conformance.Change `json:"changes"`
-	Missing []string             `json:"missing"` // requirements that To doesn't meet
+	// Limits are the declared ones that change; none where a side is a report's.
+	Limits  []conformance.LimitChange `json:"limits"`
+	Missing []string                  `json:"missing"` // requirements that To doesn't meet
 }
 
 func (f *diffFlags) run(_ context.Context, stdout, stderr io.Writer, from, to string) error {
@@ -81,7 +83,7 @@ func (f *diffFlags) run(_ context.Context, stdout, stderr io.Writer, from, to st
 	swaps := make([]swap, 0, len(pairs))
 	var missing []string
 	for _, p := range pairs {
-		s := swap{From: p[0].Name, To: p[1].Name, FromOf: p[0].Of, ToOf: p[1].Of, Changes: conformance.Swap(p[0], p[1]), Missing: []string{}}
+		s := swap{From: p[0].Name, To: p[1].Name, FromOf: p[0].Of, ToOf: p[1].Of, Changes: conformance.Swap(p[0], p[1]), Limits: conformance.SwapLimits(p[0], p[1]), Missing: []string{}}
 		for _, r := range required {
 			if why, met := r.Met(p[1]); !met {
 				s.Missing = append(s.Missing, why)
@@ -232,9 +234,34 @@ func diffText(w io.Writer, swaps []swap) error {
 				fmt.Fprintf(&b, "    On %s: %s\n", s.To, c.To.Note)
 			}
 		}
+		for i, l := range s.Limits {
+			if i == 0 {
+				b.WriteString("\nLimits\n")
+			}
+			fmt.Fprintf(&b, "\n%s %s: %s → %s\n", symbols[narrowing(l)], limitWords[l.Limit], l.Limit.Text(l.From), l.Limit.Text(l.To))
+			if l.To.Note != "" {
+				fmt.Fprintf(&b, "    On %s: %s\n", s.To, l.To.Note)
+			}
+		}
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// narrowing is the direction of a limit's change.
+func narrowing(l conformance.LimitChange) conformance.Direction {
+	if l.Narrower {
+		return conformance.Weaker
+	}
+	return conformance.Stronger
+}
+
+var limitWords = map[boundary.LimitName]string{
+	boundary.LimitBody:   "a message's body",
+	boundary.LimitID:     "the broker's field for dedup IDs",
+	boundary.LimitWindow: "the dedup window",
+	boundary.LimitLease:  "the lease of a delivery",
+	boundary.LimitDelay:  "the delay of a nack",
 }
 
 var symbols = map[conformance.Direction]string{conformance.Weaker: "▼", conformance.Stronger: "▲", conformance.Other: "≠", conformance.Untold: "?"}
@@ -243,19 +270,33 @@ func diffMarkdown(w io.Writer, swaps []swap) error {
 	var b bytes.Buffer
 	for _, s := range swaps {
 		fmt.Fprintf(&b, "## From %s to %s\n\n%s. From: %s. To: %s.\n\n", s.From, s.To, s.count(), s.FromOf, s.ToOf)
-		if len(s.Changes) == 0 {
-			continue
+		if len(s.Changes) > 0 {
+			changesTable(&b, &s)
 		}
-		fmt.Fprintf(&b, "| | claim | %s | %s | what to know |\n|---|---|---|---|---|\n", s.From, s.To)
-		for _, c := range s.Changes {
-			know := c.To.Note
-			if c.Direction == conformance.Weaker {
-				know = strings.TrimSpace(c.Meaning + " " + know)
-			}
-			fmt.Fprintf(&b, "| %s %s | `%s` | %s | %s | %s |\n", symbols[c.Direction], c.Direction, c.Claim, told(c.From), told(c.To), strings.ReplaceAll(know, "|", `\|`))
+		if len(s.Limits) > 0 {
+			limitsTable(&b, &s)
 		}
-		b.WriteByte('\n')
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+func changesTable(b *bytes.Buffer, s *swap) {
+	fmt.Fprintf(b, "| | claim | %s | %s | what to know |\n|---|---|---|---|---|\n", s.From, s.To)
+	for _, c := range s.Changes {
+		know := c.To.Note
+		if c.Direction == conformance.Weaker {
+			know = strings.TrimSpace(c.Meaning + " " + know)
+		}
+		fmt.Fprintf(b, "| %s %s | `%s` | %s | %s | %s |\n", symbols[c.Direction], c.Direction, c.Claim, told(c.From), told(c.To), strings.ReplaceAll(know, "|", `\|`))
+	}
+	b.WriteByte('\n')
+}
+
+func limitsTable(b *bytes.Buffer, s *swap) {
+	fmt.Fprintf(b, "| | limit | %s | %s | what to know |\n|---|---|---|---|---|\n", s.From, s.To)
+	for _, l := range s.Limits {
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", symbols[narrowing(l)], limitWords[l.Limit], l.Limit.Text(l.From), l.Limit.Text(l.To), inCell(l.To.Note))
+	}
+	b.WriteByte('\n')
 }

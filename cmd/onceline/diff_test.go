@@ -12,13 +12,17 @@ import (
 
 func TestDiff(t *testing.T) {
 	stdout, stderr, code := onceline(t.Context(), "diff", "sqs-fifo", "sqs-standard")
-	for _, want := range []string{"▼ weaker   publish.dedup.lost-response: once → twice", "From sqs-fifo", "▼ weaker   deliver.order.key: over-redelivery → none"} {
+	for _, want := range []string{"▼ weaker   publish.dedup.lost-response: once → twice", "From sqs-fifo", "▼ weaker   deliver.order.key: over-redelivery → none",
+		"▼ the dedup window: always 5 min → none", "▼ the broker's field for dedup IDs: at most 128 characters → none"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("lacks %q:\n%s", want, stdout)
 		}
 	}
 	if code != 0 || stderr != "" {
 		t.Errorf("exit %d, %q", code, stderr)
+	}
+	if stdout, _, _ = onceline(t.Context(), "diff", "nats", "servicebus-queue", "--format", "markdown"); !strings.Contains(stdout, "| ▼ | the lease of a delivery | no bound, 30 s by default | 5 s to 5 min, 1 min by default | Renewed without a bound. |") {
+		t.Error(stdout)
 	}
 	if stdout, _, _ = onceline(t.Context(), "diff", "nats", "nats"); !strings.Contains(stdout, "no guarantee changes") {
 		t.Error(stdout)

@@ -78,4 +78,18 @@ func explain(w io.Writer, t conformance.Target) {
 			fmt.Fprintf(w, "    sources: %s\n", strings.Join(e.Sources, ", "))
 		}
 	}
+	fmt.Fprint(w, "\nLimits\n\n")
+	for _, n := range boundary.LimitNames() {
+		l, ok := t.Boundary.Limits[n]
+		if !ok {
+			continue
+		}
+		fmt.Fprintf(w, "  %s: %s\n", limitWords[n], n.Text(l))
+		if l.Note != "" {
+			fmt.Fprintf(w, "    %s\n", l.Note)
+		}
+		if len(l.Sources) > 0 {
+			fmt.Fprintf(w, "    sources: %s\n", strings.Join(l.Sources, ", "))
+		}
+	}
 }

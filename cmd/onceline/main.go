@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
 	"github.com/onceline/onceline/localstack"
@@ -22,7 +23,7 @@ func main() {
 	// A probe's broker or consumer is this program once more; those don't
 	// return.
 	localstack.RunIfChild()
-	conformance.RunIfWorker()
+	conformance.RunIfWorker(targets.Stores()...)
 
 	// A reader that ends early, as head does, must not kill us in the middle: the
 	// write says so, and what isn't settled is given back.
@@ -96,6 +97,6 @@ Hop 1 is producer to broker, hop 2 broker to consumer, hop 3 consumer to effect.
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newSize(), newExplain(), newDiff(), newDiscover(), newClaims(), newVersion(), newURLs(), newReference())
+	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newSize(), newExplain(), newDiff(), newDiscover(), newCheck(), newClaims(), newVersion(), newURLs(), newReference())
 	return root
 }

@@ -93,9 +93,11 @@ func boundarySection(t conformance.Target) string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "\n## %s\n\n%s.\n", t.Name, strings.TrimSuffix(t.Boundary.Of, "."))
 	entries(&b, t.Boundary.Entries)
+	limits(&b, t.Boundary.Limits)
 	for _, e := range t.Boundary.Earlier {
 		fmt.Fprintf(&b, "\n### %s before %s\n\n%s. What differs:\n", t.Name, e.Before, strings.TrimSuffix(e.Of, "."))
 		entries(&b, e.Entries)
+		limits(&b, e.Limits)
 	}
 	return b.String()
 }
@@ -113,6 +115,19 @@ func entries(b *bytes.Buffer, es map[boundary.Claim]boundary.Entry) {
 			documented = string(e.Documented)
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", c.ID, e.Declared, documented, inCell(strings.Join(e.Sources, ", ")), inCell(e.Note))
+	}
+}
+
+// limits writes the table of what a broker takes.
+func limits(b *bytes.Buffer, ls map[boundary.LimitName]boundary.Limit) {
+	if len(ls) == 0 {
+		return
+	}
+	b.WriteString("\n| limit | | facts | what to know |\n|---|---|---|---|\n")
+	for _, n := range boundary.LimitNames() {
+		if l, ok := ls[n]; ok {
+			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", limitWords[n], n.Text(l), inCell(strings.Join(l.Sources, ", ")), inCell(l.Note))
+		}
 	}
 }
 

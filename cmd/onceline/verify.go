@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/docs"
 )
 
 // verifyFlags are the flags of verify.
@@ -127,6 +130,7 @@ func (f *verifyFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	r.Seconds = time.Since(started).Seconds()
 	r.Command = f.command(r.Seed)
+	r.Facts = cited(r)
 	r.Summary.Interrupted = ctx.Err() != nil
 	summarise(r, undecided)
 	err = f.show(stdout, stderr, r)
@@ -186,6 +190,25 @@ func (f *verifyFlags) measure(ctx context.Context, ts []conformance.Target, cs [
 // whole reports whether nothing was left out by the command line.
 func (f *verifyFlags) whole() bool {
 	return len(f.claims) == 0 && len(f.urls) == 0 && len(f.brokers) == 0 && !f.compose
+}
+
+// cited are the facts that the findings rest on.
+func cited(r *report.Report) []report.Fact {
+	ids := map[string]bool{}
+	for i := range r.Targets {
+		for j := range r.Targets[i].Findings {
+			for _, id := range r.Targets[i].Findings[j].Source {
+				ids[id] = true
+			}
+		}
+	}
+	var facts []report.Fact
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		if f, ok := docs.Facts()[id]; ok { // the others are URLs
+			facts = append(facts, report.Fact(f))
+		}
+	}
+	return facts
 }
 
 // summarise counts what was found. A mutant that is undecided makes a run that

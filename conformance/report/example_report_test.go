@@ -21,6 +21,14 @@ func example() *report.Report {
 		Started: time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC),
 		Seconds: 83.25,
 		Command: "onceline conformance --targets nats,sqs-fifo,servicebus --seed 18446744073709551615",
+		Claims: []report.Claim{
+			{Claim: "publish.dedup.window", Hop: 1, Question: askWindow, Answers: []string{"none", "2m0s", "5m0s", "10m0s"}, Meaning: "A retry that comes later than this makes a second message in silence."},
+			{Claim: "settle.late.outcome", Hop: 2, Question: askLate, Answers: []string{"confirmed", "lease lost"}, Meaning: "If it is confirmed, a message vanishes from under the consumer that works on it."},
+		},
+		Facts: []report.Fact{
+			{ID: "NATS-F-02", Text: "The window is a setting of the stream, `Duplicates`.", Numbers: "default 2 min", Source: "nats-server `server/stream.go`", Confidence: "source, observed", Links: []string{"https://github.com/nats-io/nats-server"}},
+			{ID: "SQS-F-22", Text: hostile, Source: hostile, Confidence: "documented", Links: []string{"javascript:alert(4)"}},
+		},
 		Targets: []report.Target{nats(), sqs(), serviceBus(), unreached()},
 		Mutants: []report.Mutant{
 			{Name: "new-id-per-retry", Layer: "adapter", Claim: "publish.retry.same-id", Killed: true, Answer: "second message", Reason: "a retry after a lost response was stored twice"},

@@ -136,6 +136,8 @@ func (t *Target) place() string {
 	switch {
 	case t.Kind == KindCloud:
 		return "cloud"
+	case t.Kind == KindLocal && !t.Real:
+		return "local emulator"
 	case t.Kind == KindLocal:
 		return "local broker"
 	case t.Real:

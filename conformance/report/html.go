@@ -11,24 +11,42 @@ import (
 	"strings"
 )
 
-//go:embed page.html.tmpl
-var pageTemplate string
+var (
+	//go:embed page.html.tmpl
+	pageTemplate string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	filterJS string
+	//go:embed evidence.js
+	evidenceJS string
+	//go:embed sequence.js
+	sequenceJS string
+)
 
-//go:embed page.css
-var pageCSS string
-
-//go:embed page.js
-var pageJS string
+var pageJS = "'use strict';\n" + sequenceJS + evidenceJS + filterJS
 
 // WriteHTML writes r as one self-contained page: it loads nothing, and its
 // content security policy forbids it to. The matrix comes first; each cell
 // opens its evidence and has an address of its own
-// (index.html#target--claim). The page reads without JavaScript too; the
-// filters are then missing.
+// (index.html#target--claim), and so have targets (#target--NAME) and claims
+// (#claim--ID). Matrix and tables read without JavaScript too; evidence and
+// filters need it. Where the histories would make the page larger than 3 MB,
+// the longest are cut, and the page says by how much.
 func WriteHTML(w io.Writer, r *Report) error {
+	v := newView(newGrid(r.mapped(visible)))
 	var b bytes.Buffer
-	if err := page.Execute(&b, newView(newGrid(r.mapped(visible)))); err != nil {
-		return fmt.Errorf("report: html: %w", err)
+	for limit := min(v.longest(), maxEvents); ; limit /= 2 {
+		if err := v.pack(max(limit, minEvents)); err != nil {
+			return fmt.Errorf("report: html: %w", err)
+		}
+		b.Reset()
+		if err := page.Execute(&b, v); err != nil {
+			return fmt.Errorf("report: html: %w", err)
+		}
+		if b.Len() <= pageBudget || limit <= minEvents {
+			break
+		}
 	}
 	_, err := w.Write(b.Bytes())
 	return err
@@ -37,8 +55,8 @@ func WriteHTML(w io.Writer, r *Report) error {
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"duration": duration,
 	"answer":   answer,
-	"breaks":   breaks,
-	"link":     isLink,
+	"stem":     stem,
+	"leaf":     leaf,
 	"class":    verdictClass,
 }).Parse(pageTemplate))
 
@@ -52,13 +70,19 @@ type view struct {
 	Started  string
 	Tone     string // of the headline: good, bad or open
 	Verdicts []verdictView
+	Brokers  []string
 	Targets  []targetView
 	Absent   []Target
 	Groups   []groupView
-	Findings []*findingView
 	Ledger   *ledgerView
 	Soaked   *soakedView
-	Known    int // listed deviations over all targets
+	Stores   []storeView
+	Known    int             // listed deviations over all targets
+	Shared   template.HTML   // base64
+	Packed   []template.HTML // one block for each target
+
+	findings [][]*findingView  // by target
+	anchors  map[string]string // of claims
 }
 
 type verdictView struct {
@@ -69,9 +93,13 @@ type verdictView struct {
 type targetView struct {
 	*Target
 	Index    int
+	Anchor   string
 	Place    string
 	Worst    Verdict
 	Versions string
+	Passed   int // answers that are as declared or listed
+	Failed   int // differences and errors
+	NoPass   int // not applicable or not verifiable
 }
 
 type groupView struct {
@@ -83,6 +111,7 @@ type groupView struct {
 
 type rowView struct {
 	Claim, Question string
+	Anchor          string
 	Search          string // lower-case text for the filter
 	Cells           []cellView
 }
@@ -96,14 +125,13 @@ type cellView struct {
 type findingView struct {
 	*Finding
 	Anchor   string
-	Target   string
-	Place    string
-	HopTitle string
 	Shown    string
 	Contrast bool // the cell says what was declared, too
-	Diagram  *sequence
-	Listed   []Event
-	Unlisted int
+}
+
+type storeView struct {
+	Name, Version, State string
+	Verdict              Verdict
 }
 
 func newView(g *grid) *view {
@@ -115,6 +143,7 @@ func newView(g *grid) *view {
 		Started:  r.Started.Format("2006-01-02 15:04:05 MST"),
 		Absent:   g.absent,
 		Tone:     map[int]string{ExitEqual: "good", ExitDifference: "bad"}[r.Summary.Exit],
+		findings: make([][]*findingView, len(r.Targets)), anchors: map[string]string{},
 	}
 	if v.Tone == "" {
 		v.Tone = "open"
@@ -122,12 +151,17 @@ func newView(g *grid) *view {
 	for _, x := range Verdicts() {
 		v.Verdicts = append(v.Verdicts, verdictView{x, r.Summary.Count(x)})
 	}
+	anchors := anchors{}
+	brokers := map[string]bool{}
 	for i := range r.Targets {
 		t := &r.Targets[i]
 		v.Known += len(t.Deviations)
-		v.Targets = append(v.Targets, targetView{t, i, t.place(), t.worst(), t.versionList()})
+		v.Targets = append(v.Targets, newTargetView(t, i, anchors.make("target--"+t.Name)))
+		if !brokers[t.Broker] {
+			brokers[t.Broker] = true
+			v.Brokers = append(v.Brokers, t.Broker)
+		}
 	}
-	anchors := anchors{}
 	for _, gr := range g.groups {
 		gv := groupView{Hop: gr.hop, Title: gr.title, Span: len(r.Targets) + 1}
 		for _, row := range gr.rows {
@@ -137,31 +171,78 @@ func newView(g *grid) *view {
 	}
 	v.Ledger = v.ledger()
 	v.Soaked = newSoakedView(r.Soaks)
+	for i := range r.Databases {
+		d := &r.Databases[i]
+		v.Stores = append(v.Stores, storeView{d.Name, d.Version, d.state(), d.verdict()})
+	}
 	return v
 }
 
+// claimLink is a claim's ID with the anchor of its page, which is empty for a claim
+// that was not asked.
+type claimLink struct{ Claim, Anchor string }
+
+// Link is for the template.
+func (v *view) Link(claim string) claimLink { return claimLink{claim, v.anchors[claim]} }
+
+func newTargetView(t *Target, index int, anchor string) targetView {
+	out := targetView{Target: t, Index: index, Anchor: anchor, Place: t.place(), Worst: t.worst(), Versions: t.versionList()}
+	for i := range t.Findings {
+		switch v := t.Findings[i].Verdict; {
+		case v.Passes():
+			out.Passed++
+		case v.Fails():
+			out.Failed++
+		default:
+			out.NoPass++
+		}
+	}
+	return out
+}
+
 func (v *view) row(r row, anchors anchors) rowView {
-	out := rowView{Claim: r.claim, Question: r.question, Search: strings.ToLower(r.claim + " " + r.question)}
+	out := rowView{Claim: r.claim, Question: r.question, Anchor: anchors.make("claim--" + r.claim),
+		Search: strings.ToLower(r.claim + " " + r.question)}
+	v.anchors[r.claim] = out.Anchor
 	for i, c := range r.cells {
 		t := v.Targets[i]
 		cv := cellView{Index: i, Target: t.Name}
 		for _, f := range c {
 			fv := &findingView{
-				Finding: f, Target: t.Name, Place: t.Place, HopTitle: hopTitle(f.Hop), Shown: f.shown(),
+				Finding: f, Shown: f.shown(), Anchor: anchors.make(t.Name + "--" + f.Claim),
 				Contrast: f.Verdict.Class() == Differs && f.Declared != "",
-				Anchor:   anchors.make(t.Name + "--" + f.Claim),
-				Diagram:  draw("History of "+f.Claim+" on "+t.Name, f.Evidence.History),
-				Listed:   f.Evidence.History,
-			}
-			if n := len(fv.Listed); n > maxListed {
-				fv.Listed, fv.Unlisted = fv.Listed[:maxListed], n-maxListed
 			}
 			cv.Findings = append(cv.Findings, fv)
-			v.Findings = append(v.Findings, fv)
+			v.findings[i] = append(v.findings[i], fv)
 		}
 		out.Cells = append(out.Cells, cv)
 	}
 	return out
+}
+
+// longest is how many events the longest history has.
+func (v *view) longest() int {
+	n := 0
+	for _, fs := range v.findings {
+		for _, f := range fs {
+			n = max(n, len(f.Evidence.History))
+		}
+	}
+	return n
+}
+
+// pack fills in the blocks of data, with at most limit events of each history.
+func (v *view) pack(limit int) (err error) {
+	if v.Shared, err = pack(v.sharedData()); err != nil {
+		return err
+	}
+	v.Packed = make([]template.HTML, len(v.Targets))
+	for i, t := range v.Targets {
+		if v.Packed[i], err = pack(v.targetData(t, limit)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // anchors makes element IDs that are unique in the page and need no escaping
@@ -184,14 +265,15 @@ func (a anchors) make(s string) string {
 	return id
 }
 
-// breaks splits a dotted name where a narrow column may break it.
-func breaks(s string) []string {
-	return strings.SplitAfter(s, ".")
+// stem is what the IDs of related claims have in common: all but the last part, in
+// pieces between which a narrow column may break the line.
+func stem(claim string) []string {
+	parts := strings.SplitAfter(claim, ".")
+	return parts[:len(parts)-1]
 }
 
-func isLink(s string) bool {
-	return strings.HasPrefix(s, "https://") || strings.HasPrefix(s, "http://")
-}
+// leaf is the last part of a claim's ID.
+func leaf(claim string) string { return claim[strings.LastIndexByte(claim, '.')+1:] }
 
 // verdictClass is the CSS class of a verdict; an unknown one looks like the
 // error that it is.

@@ -63,6 +63,11 @@ func ReadJSON(rd io.Reader) (*Report, error) {
 	if err := dec.Decode(r); err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}
+	for _, c := range r.Claims {
+		if c.Hop < 1 || c.Hop > 3 {
+			return nil, fmt.Errorf("report: claim %q: hop %d, want 1 to 3", c.Claim, c.Hop)
+		}
+	}
 	for i := range r.Targets {
 		if err := r.Targets[i].check(); err != nil {
 			return nil, fmt.Errorf("report: target %q: %w", r.Targets[i].Name, err)

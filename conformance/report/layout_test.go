@@ -1,6 +1,7 @@
 package report
 
 import (
+	"math"
 	"strings"
 	"testing"
 )
@@ -79,67 +80,29 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-func TestDraw(t *testing.T) {
-	if draw("none", nil) != nil {
-		t.Error("an empty history has no diagram")
-	}
-	s := draw("all", []Event{
-		{At: 0, Actor: Producer, Kind: "publish", ID: "a"},
-		{At: 1, Actor: Producer, Kind: "receipt", ID: "a"}, // written down by the one who got it
-		{At: 2, Actor: Fault, Kind: "cut"},
-		{At: 3, Actor: Consumer, Kind: "effect", ID: "b"},
-		{At: 4, Actor: Broker, Kind: "restart"},
-		{At: 5, Actor: Broker, Kind: "fault", ID: "a", Note: "disk full"},
-		{At: 6, Actor: Clock, Kind: "advance"},
-		{At: 7, Actor: "somebody", Kind: "unheard-of"},
-	})
-	if len(s.Lanes) != 4 || s.Lanes[1].Name != "broker" {
-		t.Fatalf("lanes: %+v", s.Lanes)
-	}
-	x := func(i int) int { return s.Lanes[i].X }
-	want := []struct {
-		band, fault bool
-		from, to    int
-		label       string
-		hue         int
-	}{
-		{false, false, x(0), x(1), "publish a", 0},
-		{false, false, x(1), x(0), "receipt a", 0},
-		{true, true, 0, 0, "fault cut", -1},
-		{false, false, x(2), x(3), "effect b", 1},
-		{false, false, x(1), x(1), "restart", -1},
-		{false, true, x(1), x(1), "fault a", 0},
-		{true, false, 0, 0, "clock advance", -1},
-		{true, false, 0, 0, "somebody unheard-of", -1},
-	}
-	for i, w := range want {
-		m := s.Marks[i]
-		if m.Band != w.band || m.Fault != w.fault || m.Label != w.label || m.Hue != w.hue {
-			t.Errorf("%d: %+v", i, m)
-		}
-		if !w.band && (m.From != w.from || m.To != w.to) {
-			t.Errorf("%d: from %d to %d, want %d to %d", i, m.From, m.To, w.from, w.to)
+// An event's lanes are those of what it is, whoever wrote it down; none means all.
+func TestEventEnds(t *testing.T) {
+	for e, want := range map[Event][2]any{
+		{Actor: Producer, Kind: "publish"}:    {Producer, Broker},
+		{Actor: Producer, Kind: "receipt"}:    {Broker, Producer}, // by the one who got it
+		{Actor: Broker, Kind: "receipt"}:      {Broker, Producer},
+		{Actor: Broker, Kind: "delivery"}:     {Broker, Consumer},
+		{Actor: Consumer, Kind: "settle"}:     {Consumer, Broker},
+		{Actor: Consumer, Kind: "effect"}:     {Consumer, Store},
+		{Actor: Broker, Kind: "restart"}:      {Broker, Broker},
+		{Actor: Broker, Kind: "fault"}:        {Broker, Broker},
+		{Actor: Fault, Kind: "publish"}:       {Actor(""), Actor("")},
+		{Actor: Clock, Kind: "wait"}:          {Actor(""), Actor("")},
+		{Actor: "somebody", Kind: "unheard"}:  {Actor(""), Actor("")},
+		{Actor: "somebody", Kind: "delivery"}: {Broker, Consumer},
+	} {
+		if d := e.data(); d[5] != want[0] || d[6] != want[1] {
+			t.Errorf("%+v goes from %q to %q, want %q", e, d[5], d[6], want)
 		}
 	}
-}
-
-func TestDrawCutsLongHistories(t *testing.T) {
-	history := make([]Event, maxListed+10)
-	for i := range history {
-		history[i] = Event{At: float64(i), Actor: Broker, Kind: "tick"}
-	}
-	s := draw("long", history)
-	if len(s.Marks) != maxDrawn || s.Left != len(history)-maxDrawn {
-		t.Errorf("%d drawn, %d left", len(s.Marks), s.Left)
-	}
-	r := &Report{Targets: []Target{{Name: "t", Findings: []Finding{{Claim: "c", Hop: 1, Verdict: Equal, Evidence: Evidence{History: history}}}}}}
-	var b strings.Builder
-	if err := WriteHTML(&b, r); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"1970 later events are not drawn", "All events as a table (2010)", "10 further events are in the JSON report"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("the page does not say %q", want)
+	for at, want := range map[float64]float64{0: 0, 1.2345: 1235, math.Inf(1): 0, math.NaN(): 0} {
+		if got := (Event{At: at}).data()[0]; got != want {
+			t.Errorf("at %v: %v ms, want %v", at, got, want)
 		}
 	}
 }

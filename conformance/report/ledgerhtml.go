@@ -28,9 +28,11 @@ func (v *view) ledger() *ledgerView {
 	if len(l.Pairs) == 0 {
 		return nil
 	}
-	anchors := make(map[*Finding]string, len(v.Findings))
-	for _, f := range v.Findings {
-		anchors[f.Finding] = f.Anchor
+	anchors := map[*Finding]string{}
+	for _, fs := range v.findings {
+		for _, f := range fs {
+			anchors[f.Finding] = f.Anchor
+		}
 	}
 	out := &ledgerView{Pairs: l.Pairs}
 	for _, s := range ledgerSections {

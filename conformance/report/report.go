@@ -34,6 +34,11 @@ type Report struct {
 	Seconds float64 `json:"seconds"`
 	// Command is the command line that reproduces the run.
 	Command string `json:"command"`
+	// Claims is the catalogue as it stood, in its order; empty in older reports.
+	Claims []Claim `json:"claims"`
+	// Facts are those that findings cite, as far as the maker of the report knows
+	// them; empty in older reports.
+	Facts []Fact `json:"facts"`
 	// Targets are the places the suite ran against, in the order of the run.
 	Targets []Target `json:"targets"`
 	// Mutants are the adapters broken on purpose; empty when none were tried.

@@ -138,7 +138,7 @@ func TestReadJSONRefuses(t *testing.T) {
 		{"unknown actor", strings.Replace(text, `"actor": "clock"`, `"actor": "gremlin"`, 1), "gremlin"},
 		{"hop 9", strings.Replace(text, `"hop": 2`, `"hop": 9`, 1), "hop 9"},
 		{"two reports", text + text, "after top-level value"},
-		{"cut off", text[:len(text)/2], "unexpected end"},
+		{"cut off", text[:strings.LastIndexByte(text[:len(text)/2], '\n')], "unexpected end"},
 	}
 	for _, c := range cases {
 		_, err := report.ReadJSON(strings.NewReader(c.text))

@@ -18,6 +18,8 @@ func (r *Report) mapped(f func(string) string) *Report {
 	out.Schema = Schema
 	out.Started = r.Started.UTC().Round(0)
 	out.Toolkit, out.Command = f(r.Toolkit), f(r.Command)
+	out.Claims = each(r.Claims, func(c Claim) Claim { return c.mapped(f) })
+	out.Facts = each(r.Facts, func(c Fact) Fact { return c.mapped(f) })
 	out.Targets = make([]Target, len(r.Targets))
 	for i, t := range r.Targets {
 		t.Name, t.Broker, t.Kind, t.Error = f(t.Name), f(t.Broker), Kind(f(string(t.Kind))), f(t.Error)

@@ -40,6 +40,7 @@ func inCommit(t *testing.T, p *pool) {
 // TestCommitCut: the connection is cut during the commit, which takes place all the
 // same. The call asks again, and tells that the effect stands.
 func TestCommitCut(t *testing.T) {
+	t.Parallel()
 	db := start(t)
 	p := connect(t, db, 4)
 	s, schema := open(t, p, postgres.Options{})
@@ -104,6 +105,7 @@ func TestCommitCut(t *testing.T) {
 // TestServerKilled: the server is killed while effects are applied, and each is
 // applied once when its messages come again.
 func TestServerKilled(t *testing.T) {
+	t.Parallel()
 	db := start(t)
 	p := connect(t, db, 5)
 	s, schema := open(t, p, postgres.Options{})

@@ -10,6 +10,7 @@ import (
 
 // TestCalls: the behaviours of every store of calls, by pgx and by database/sql.
 func TestCalls(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 10)
 	t.Run("pgx", func(t *testing.T) {
 		storetest.RunCalls(t, func(t *testing.T) dedup.CallDriver {

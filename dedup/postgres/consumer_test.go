@@ -123,6 +123,7 @@ func effectsOnce(t *testing.T, p *pool, schema string) int {
 
 // TestConsumerKilled: consumers are killed in the middle again and again.
 func TestConsumerKilled(t *testing.T) {
+	t.Parallel()
 	db := start(t)
 	p := connect(t, db, 1)
 	_, schema := open(t, p, consumerOptions(""))

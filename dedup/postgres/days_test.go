@@ -104,6 +104,7 @@ func TestDays(t *testing.T) {
 // TestExpire: markers without a time are kept for the window from when they were
 // written, and then the message is a new one.
 func TestExpire(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 2)
 	s, schema := open(t, p, postgres.Options{Window: day})
 	in := dedup.New[pgx.Tx](s, "c", dedup.Options{})

@@ -10,6 +10,7 @@ import (
 // TestConsumerFrozen: a consumer is stopped in the middle for longer than its session
 // lives, another one takes over, and then the first goes on.
 func TestConsumerFrozen(t *testing.T) {
+	t.Parallel()
 	db := start(t)
 	p := connect(t, db, 1)
 	for round := range 5 {

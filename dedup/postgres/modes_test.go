@@ -17,6 +17,7 @@ import (
 // TestExecModes: all ways in which pgx can send statements, of which those behind a
 // pooler need the ones that prepare nothing.
 func TestExecModes(t *testing.T) {
+	t.Parallel()
 	db := start(t)
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -83,6 +84,7 @@ func TestExecModes(t *testing.T) {
 // TestPairs: ten thousand messages, each handled by all of two and of eight
 // consumers at the same time.
 func TestPairs(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 8)
 	for _, consumers := range []int{2, 8} {
 		s, schema := open(t, p, postgres.Options{})

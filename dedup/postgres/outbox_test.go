@@ -22,6 +22,7 @@ func (a *ahead) now() time.Time          { return time.Now().Add(time.Duration(a
 func (a *ahead) forward(d time.Duration) { a.by.Add(int64(d)) }
 
 func TestOutbox(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 16)
 	t.Run("pgx", func(t *testing.T) {
 		storetest.RunOutbox(t, func(t *testing.T) storetest.OutboxSetup[pgx.Tx] {
@@ -49,6 +50,7 @@ func TestOutbox(t *testing.T) {
 // TestOutboxModes: the ways in which pgx sends statements behind a pooler, which
 // prepare nothing.
 func TestOutboxModes(t *testing.T) {
+	t.Parallel()
 	db := start(t)
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -65,6 +67,7 @@ func TestOutboxModes(t *testing.T) {
 
 // TestOutboxClock: without a clock of its own the store takes the database's.
 func TestOutboxClock(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 4)
 	storetest.RunOutbox(t, func(t *testing.T) storetest.OutboxSetup[pgx.Tx] {
 		s, _ := open(t, p, postgres.Options{})
@@ -75,6 +78,7 @@ func TestOutboxClock(t *testing.T) {
 // TestRelayFrozen: a relay that is frozen in the middle of its turn loses the lanes,
 // and can't settle any more when it goes on (xavierjohn/Trellis#644).
 func TestRelayFrozen(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 4)
 	s, _ := open(t, p, postgres.Options{})
 	out := dedup.NewOutbox(s, "orders", dedup.OutboxOptions{})

@@ -18,6 +18,7 @@ import (
 // with a relay between. What is published is what was committed
 // (kamu-data/kamu-cli#1398).
 func TestOutboxRandom(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 8)
 	s, _ := open(t, p, postgres.Options{})
 	out := dedup.NewOutbox(s, "orders", dedup.OutboxOptions{})

@@ -31,6 +31,7 @@ type unsendable chan int
 // TestPipelined: a message that fails, in whatever way, takes none of its batch with
 // it, and is applied when it comes again.
 func TestPipelined(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 3)
 	s, schema := open(t, p, postgres.Options{})
 	query := insert(schema)
@@ -121,6 +122,7 @@ func check(t *testing.T, p *pool, schema string, ids []string, has func(i int) b
 // TestPipelinedEdges: copies in a batch, messages without statements, more than a
 // transaction takes, statements that return rows.
 func TestPipelinedEdges(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 2)
 	s, schema := open(t, p, postgres.Options{})
 	in := dedup.New[pgx.Tx](s, "c", dedup.Options{})
@@ -158,6 +160,7 @@ func TestPipelinedEdges(t *testing.T) {
 // TestPositionPipelined: what comes before a message that fails is applied and
 // what comes behind isn't.
 func TestPositionPipelined(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 2)
 	s, schema := open(t, p, postgres.Options{})
 	pos := dedup.NewPosition[pgx.Tx](s, "c", dedup.Options{})

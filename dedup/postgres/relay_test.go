@@ -64,6 +64,7 @@ func relay() error {
 // TestRelayKilled: relays over embedded NATS are killed in the middle, and the
 // connections to the database are cut.
 func TestRelayKilled(t *testing.T) {
+	t.Parallel()
 	db := start(t)
 	p := connect(t, db, 10)
 	s, schema := open(t, p, postgres.Options{})
@@ -124,6 +125,7 @@ func (m *memory) Close(context.Context) error { return nil }
 // than their commits, and two relays at once. Relays as they are often written lose a
 // message there or turn two; this one doesn't (eugene-khyst/postgresql-event-sourcing#16).
 func TestOutboxInterleaved(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 8)
 	s, schema := open(t, p, postgres.Options{})
 	ctx := t.Context()
@@ -244,6 +246,7 @@ func TestOutboxInterleaved(t *testing.T) {
 
 // TestListener: NOTIFY wakes a relay of another process.
 func TestListener(t *testing.T) {
+	t.Parallel()
 	db := start(t)
 	p := connect(t, db, 6)
 	s, schema := open(t, p, postgres.Options{})
@@ -311,6 +314,7 @@ func TestListener(t *testing.T) {
 
 // TestVerifyOutbox: what would lose messages or turn their order is refused.
 func TestVerifyOutbox(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 2)
 	for _, c := range []struct{ change, says string }{
 		{"", ""},

@@ -31,6 +31,7 @@ func openSQL(t *testing.T, p *pool) *sql.DB {
 
 // TestSQL: the behaviours of every store, by database/sql.
 func TestSQL(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 2)
 	db := openSQL(t, p)
 	storetest.Run(t, func(t *testing.T) storetest.Setup[*sql.Tx] {
@@ -67,6 +68,7 @@ func TestSQL(t *testing.T) {
 
 // TestSQLCommitCut is TestCommitCut by database/sql.
 func TestSQLCommitCut(t *testing.T) {
+	t.Parallel()
 	server := start(t)
 	p := connect(t, server, 2)
 	schema := newSchema(t, p)

@@ -32,6 +32,7 @@ func insert(schema string) string {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	db := start(t)
 	p := connect(t, db, 10)
 	storetest.Run(t, func(t *testing.T) storetest.Setup[pgx.Tx] {

@@ -16,6 +16,7 @@ import (
 // TestVerify: what would let an effect happen twice or be lost is refused, with what
 // to change.
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 2)
 	const marker, timed = "%[1]s.onceline_marker", "%[1]s.onceline_marker_timed"
 	for _, c := range []struct {
@@ -79,6 +80,7 @@ func (p *pool) reopen(t testing.TB) {
 // TestIsolation: a claim in somebody's own transaction refuses a level at which a
 // copy would be an error.
 func TestIsolation(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 1)
 	s, _ := open(t, p, postgres.Options{})
 	in := dedup.New[pgx.Tx](s, "c", dedup.Options{})

@@ -60,6 +60,7 @@ var errCrash = errors.New("crash")
 // finds, on a real database: what this package's own tests look for is there to be
 // seen.
 func TestWrongWays(t *testing.T) {
+	t.Parallel()
 	p := connect(t, start(t), 8)
 	for _, c := range []struct {
 		name, table string

@@ -2,6 +2,7 @@ package targets_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker/boundary"
@@ -66,6 +67,34 @@ func TestEachBrokenPromiseIsSeen(t *testing.T) {
 		{"acks unanswered for ever", memory.WithSettleAnswersLost(), boundary.SettleAnswer, boundary.None},
 		{"a lost answer can't be asked for", memory.WithoutSettleMemory(), boundary.SettleLostResponse, boundary.StaysUnknown},
 		{"a lost answer called a lost lease", memory.WithoutLostSettleUnknown(), boundary.SettleLostResponse, boundary.ClaimedLost},
+		{"ack before delivery", memory.WithAckOnDelivery(), boundary.EffectCrashBefore, boundary.Lost},
+		{"ack before delivery", memory.WithAckOnDelivery(), boundary.EffectInboxCrashBefore, boundary.Lost},
+		{"a shorter lease by default", memory.WithLease(10 * time.Second), boundary.DeliverLeaseDefault, boundary.TenSeconds},
+		{"an odd lease by default", memory.WithLease(20 * time.Second), boundary.DeliverLeaseDefault, boundary.Other},
+		{"late leases", memory.WithLateLeaseExpiry(), boundary.DeliverLeaseAccuracy, boundary.Understated},
+		{"no lease ends", memory.WithoutLeaseExpiry(), boundary.DeliverLeaseAccuracy, boundary.Understated},
+		{"an Extend of nothing", memory.WithoutExtend(), boundary.DeliverLeaseExtend, boundary.Ignored},
+		{"an Extend of nothing", memory.WithoutExtend(), boundary.DeliverLeaseMax, boundary.FirstLease},
+		{"late leases", memory.WithLateLeaseExpiry(), boundary.DeliverLeaseExtend, boundary.Late},
+		{"ack before delivery", memory.WithAckOnDelivery(), boundary.DeliverRedeliverNack, boundary.Never},
+		{"the newest first", memory.WithoutKeyOrder(), boundary.DeliverRedeliverNack, boundary.AtOnce},
+		{"acks that don't last", memory.WithoutFinalSettle(), boundary.DeliverRedeliverAfterAck, boundary.Redelivered},
+		{"a wrong count", memory.WithoutAttemptCount(), boundary.DeliverRedeliveredFlag, boundary.FalseFirst},
+		{"no count", memory.WithoutAttempts(), boundary.DeliverRedeliveredFlag, boundary.None},
+		{"acks unanswered", memory.WithoutSettleAnswer(), boundary.SettleReack, boundary.Sent},
+		{"acks unanswered for ever", memory.WithSettleAnswersLost(), boundary.SettleReack, boundary.StaysUnknown},
+		{"a late answer can't be asked for", memory.WithoutSettleMemory(), boundary.SettleCancel, boundary.StaysUnknown},
+		{"acks that don't last", memory.WithoutFinalSettle(), boundary.SettleDurable, boundary.Redelivered},
+		{"acks that don't last", memory.WithoutFinalSettle(), boundary.SettleBatchPartial, boundary.ClaimedDone},
+		{"acks that don't last", memory.WithoutFinalSettle(), boundary.SettleLostRequest, boundary.ClaimedDone},
+		{"handles outlive a cut", memory.WithHandlesAcrossCuts(), boundary.SettleAfterReconnect, boundary.TakesEffect},
+		{"no broker's fence", memory.WithoutFencing(), boundary.VendorSettleForeign, boundary.TakenUnnoticed},
+		{"no fence at all", unfenced, boundary.SettleStale, boundary.TakesEffect},
+		{"no fence at all", unfenced, boundary.SettleForeign, boundary.TakenUnnoticed},
+		{"no fence at all", unfenced, boundary.SettleStaleBeforeRedelivery, boundary.TakesEffect},
+		{"no fence at all", unfenced, boundary.SettleNackStale, boundary.TakesEffect},
+		{"no fence at all", unfenced, boundary.SettleExtendStale, boundary.ClaimedDone},
+		{"no fence at all", unfenced, boundary.FenceZombie, boundary.TakesEffect},
 	} {
 		t.Run(c.name+"/"+string(c.claim), func(t *testing.T) {
 			t.Parallel()
@@ -80,6 +109,13 @@ func TestEachBrokenPromiseIsSeen(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unfenced is the reference implementation with neither fence: the broker takes a
+// stale settle, and no delivery says when it is stale.
+func unfenced(b *memory.Broker) {
+	memory.WithoutFencing()(b)
+	memory.WithoutLeaseTold()(b)
 }
 
 // TestAKeptPoisonMessageIsSeen: a message that is parked is found by nobody who

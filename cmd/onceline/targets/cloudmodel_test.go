@@ -6,11 +6,12 @@ import (
 	"net/url"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/localstack"
 	"github.com/onceline/onceline/localstack/servicebus"
 	"github.com/onceline/onceline/localstack/sqs"
-	"google.golang.org/grpc/codes"
 )
 
 const (

@@ -45,7 +45,7 @@ func composeTarget(e compose.Endpoint) conformance.Target {
 	t := r.Target
 	t.Like = strings.TrimSuffix(t.Name, "-url")
 	t.Name = e.Name + "-compose"
-	t.Kind, t.StartWithin = report.KindLocal, composeStart
+	t.Kind, t.StartWithin, t.Stores = report.KindLocal, composeStart, Stores()
 	switch e.Service {
 	case "rabbitmq":
 		t.Real = true

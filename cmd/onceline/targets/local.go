@@ -3,6 +3,7 @@ package targets
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,13 @@ func Local(p Progress) []conformance.Target {
 	for _, of := range []func(Progress) []conformance.Target{localKafka, localRabbitMQ, localPubSub, localSQS, localNATS} {
 		ts = append(ts, of(p)...)
 	}
+	redis := &storeServer{start: localstack.StartRedis, options: []localstack.ServerOption{p.For("redis")}}
+	postgres := &storeServer{start: localstack.StartPostgres, options: []localstack.ServerOption{p.For("postgres")}}
 	for i := range ts {
+		// The first of a kind that is there is taken.
+		ts[i].Stores = slices.Concat(postgresStores(postgres), embeddedStores(), leaseStores(redis))
+		redis.shared(&ts[i])
+		postgres.shared(&ts[i])
 		if ts[i].StartWithin == 0 {
 			ts[i].StartWithin = startServer
 		}

@@ -56,7 +56,8 @@ func kafkaServer(p Progress, t conformance.Target, query string, options ...loca
 	} else {
 		t.Like, t.Session = "kafka-group", kafkaServerSession
 	}
-	options, t.ProbeWithin = append(options, p.For(t.Name)), leaderProbe
+	t.ProbeWithin = leaderProbe
+	options = append(options, p.For(t.Name))
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartKafkaServer(ctx, options...)
 		if err != nil {

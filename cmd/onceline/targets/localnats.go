@@ -47,14 +47,14 @@ func natsVariant(name, query string) conformance.Target {
 	t.Kind, t.Real, t.Like, t.Boundary = report.KindLocal, true, "nats", natsBoundary(query)
 	t.Start = local(func(ctx context.Context) (*localstack.NATS, error) { return localstack.StartNATS(ctx) },
 		func(e *localstack.NATS) *conformance.Instance {
-			return guarded(natsInstance(network(e, query)), guardNATS())
+			return withGuards(natsInstance(network(e, query)), guardNATS())
 		})
 	t.Private = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartChild(ctx, localstack.NATSName)
 		if err != nil {
 			return nil, err
 		}
-		return guarded(natsInstance(network(e, query)), guardNATS()), nil
+		return withGuards(natsInstance(network(e, query)), guardNATS()), nil
 	}
 	return t
 }
@@ -70,7 +70,6 @@ func natsReplicated(p Progress) conformance.Target {
 	}
 	t := natsTarget(name)
 	t.Kind, t.Real, t.Like, t.Boundary = report.KindLocal, true, "nats", natsBoundary(query)
-	t.Unsettled = map[boundary.Claim]string{boundary.DeliverCancel: "A message can be handed to the cancelled pull, and nobody gets it then before its lease ends: in some runs and not in others (NATS-F-48)."}
 	t.Lease = 4 * time.Second // three processes that replicate may be slow, and a lease must be longer
 	t.Start = local(func(ctx context.Context) (*localstack.NATSCluster, error) {
 		tell("NATS: starting three nodes")
@@ -84,7 +83,7 @@ func natsReplicated(p Progress) conformance.Target {
 		tell("NATS: ready")
 		return e, nil
 	}, func(e *localstack.NATSCluster) *conformance.Instance {
-		i := guarded(natsInstance(network(e, query)), guardNATS())
+		i := withGuards(natsInstance(network(e, query)), guardNATS())
 		oneByOne(i, natsNodes{e}, natsHolders(e))
 		return i
 	})

@@ -27,6 +27,10 @@ var forgets = []conformance.Deviation{
 		Reason: "Emulator 0.8.20 starts without the topic, so the first message is gone and the second has nowhere to go. Of the service the documentation holds, unmeasured: it has no dedup, and both are stored."},
 }
 
+// nackedBehind is where it puts what is given back.
+var nackedBehind = conformance.Deviation{Claim: boundary.DeliverRedeliverNack, Answer: boundary.Behind,
+	Reason: "Of emulator 0.8.20 what was nacked without a delay came behind all that waited, with ordering also behind later messages of its key (PS-F-142). The service's documentation names no place without ordering, and with it promises the order of a key over redelivery. Its words hold, unmeasured."}
+
 // lateAck is where it differs without exactly-once delivery.
 var lateAck = conformance.Deviation{Claim: boundary.VendorSettleStale, Answer: boundary.Refused,
 	Reason: "Emulator 0.8.20 answers OK and ignores the late ack once the message was handed out again. The service's documentation says that such an ack may succeed and that the message may come again all the same: either is right, and declared is the weaker of the two, unmeasured."}
@@ -34,7 +38,7 @@ var lateAck = conformance.Deviation{Claim: boundary.VendorSettleStale, Answer: b
 // pubsubEmulator completes a target on the emulator of the Google Cloud CLI. It is
 // Google's, and it is not the service: what is observed is the emulator's.
 func pubsubEmulator(p Progress, t conformance.Target, query string, deviations ...conformance.Deviation) conformance.Target {
-	t.Deviations = append(deviations, forgets...)
+	t.Deviations = append(append(deviations, forgets...), nackedBehind)
 	t.Like, t.Name = t.Name, "pubsub-emulator"+t.Name[len("pubsub"):]
 	t.Kind, t.WishLease, t.Patience = report.KindLocal, true, 2*time.Second
 	t.Start = local(func(ctx context.Context) (*localstack.Server, error) {

@@ -33,6 +33,7 @@ func Memory(options ...memory.Option) conformance.Target {
 		Start:    start, Private: start,
 		Lease: 30 * time.Second, WishLease: true, Window: 2 * time.Minute,
 		Patience: 200 * time.Millisecond,
+		Stores:   Stores(),
 	}
 }
 
@@ -47,6 +48,8 @@ func injectMemory(b *memory.Broker, f conformance.Fault) (conformance.Injection,
 	kinds := map[conformance.FaultKind]memory.Kind{
 		conformance.LoseRequest:  memory.LoseRequest,
 		conformance.LoseResponse: memory.LoseResponse,
+		conformance.DelayRequest: memory.Delay,
+		conformance.CutRequest:   memory.Cut,
 	}
 	op, known := ops[f.Op]
 	kind, also := kinds[f.Kind]
@@ -57,6 +60,6 @@ func injectMemory(b *memory.Broker, f conformance.Fault) (conformance.Injection,
 	if !known || !also {
 		return nil, fmt.Errorf("%s: %w", f, broker.ErrUnsupported)
 	}
-	i := b.Inject(memory.Fault{Op: op, Kind: kind, Err: answer, Match: f.Match, Times: f.Times})
+	i := b.Inject(memory.Fault{Op: op, Kind: kind, Err: answer, Match: f.Match, Times: f.Times, Delay: f.Delay})
 	return i, i.Err()
 }

@@ -53,11 +53,11 @@ func serviceBusSessionsTarget() conformance.Target {
 }
 
 func rabbitMQQuorumTarget() conformance.Target {
-	return conformance.Target{Name: "rabbitmq-quorum", Broker: "rabbitmq", Boundary: rabbitmq.BoundaryQuorum(), Lease: rabbitLease}
+	return conformance.Target{Name: "rabbitmq-quorum", Broker: "rabbitmq", Boundary: rabbitmq.BoundaryQuorum(), Lease: rabbitLease, FaultsByQueue: true}
 }
 
 func rabbitMQClassicTarget() conformance.Target {
-	return conformance.Target{Name: "rabbitmq-classic", Broker: "rabbitmq", Boundary: rabbitmq.BoundaryClassic(), Session: rabbitSession}
+	return conformance.Target{Name: "rabbitmq-classic", Broker: "rabbitmq", Boundary: rabbitmq.BoundaryClassic(), Session: rabbitSession, FaultsByQueue: true}
 }
 
 func rabbitMQStreamTarget() conformance.Target {
@@ -143,7 +143,7 @@ const rabbitSession = 3 * time.Second
 // realTime completes a target on the model of RabbitMQ whose time isn't moved. PORT
 // in the query is the model's port, which both protocols share.
 func realTime(t conformance.Target, query string) conformance.Target {
-	t.Kind, t.Patience = report.KindEmulator, time.Second
+	t.Kind, t.Patience, t.Stores = report.KindEmulator, time.Second, Stores()
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartRabbitMQ(ctx)
 		if err != nil {
@@ -197,7 +197,7 @@ func openRabbitMQ(ctx context.Context, url string, clock localstack.Clocked) (br
 // clocked completes a target on a model whose time the suite moves. Moving it
 // concerns all, so each probe gets a model of its own: they start in milliseconds.
 func clocked(t conformance.Target, start starter, query string, open opener, entity func(string) broker.Entity) conformance.Target {
-	t.Kind, t.WishLease, t.Patience = report.KindEmulator, true, time.Second
+	t.Kind, t.WishLease, t.Patience, t.Stores = report.KindEmulator, true, time.Second, Stores()
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := start(ctx)
 		if err != nil {

@@ -15,20 +15,20 @@ import (
 // child process.
 func NATS() conformance.Target {
 	t := natsTarget("nats")
-	t.Kind, t.Real = report.KindEmulator, true
+	t.Kind, t.Real, t.Stores = report.KindEmulator, true, Stores()
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartNATS(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return guarded(natsInstance(network(e, "")), guardNATS()), nil
+		return withGuards(natsInstance(network(e, "")), guardNATS()), nil
 	}
 	t.Private = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartChild(ctx, localstack.NATSName)
 		if err != nil {
 			return nil, err
 		}
-		return guarded(natsInstance(network(e, "")), guardNATS()), nil
+		return withGuards(natsInstance(network(e, "")), guardNATS()), nil
 	}
 	return t
 }

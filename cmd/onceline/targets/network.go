@@ -22,9 +22,20 @@ func network(e localstack.Emulator, query string) *conformance.Instance {
 		URL:      url,
 		Versions: e.Versions(),
 		Inject:   func(f conformance.Fault) (conformance.Injection, error) { return inject(e, f) },
+		Network:  func(n conformance.Network) error { carry(e, n); return nil },
 		Restart:  e.Restart,
 		Kill:     e.Kill,
 		Close:    e.Close,
+	}
+}
+
+// carry changes an emulator's network.
+func carry(e localstack.Emulator, n conformance.Network) {
+	e.Slow(localstack.Slowness{Delay: n.Delay, BytesPerSecond: n.BytesPerSecond})
+	if n.Silent {
+		e.Freeze()
+	} else {
+		e.Thaw()
 	}
 }
 
@@ -48,6 +59,8 @@ func inject(e interface {
 	kinds := map[conformance.FaultKind]localstack.Kind{
 		conformance.LoseRequest:  localstack.LoseRequest,
 		conformance.LoseResponse: localstack.LoseResponse,
+		conformance.DelayRequest: localstack.Delay,
+		conformance.CutRequest:   localstack.Cut,
 	}
 	op, known := ops[f.Op]
 	kind, also := kinds[f.Kind]
@@ -59,7 +72,7 @@ func inject(e interface {
 	if !known || !also {
 		return nil, fmt.Errorf("%s: %w", f, broker.ErrUnsupported)
 	}
-	i := e.Inject(localstack.Fault{Op: op, Kind: kind, Code: code, Match: f.Match, Times: f.Times, Cut: f.Cut})
+	i := e.Inject(localstack.Fault{Op: op, Kind: kind, Code: code, Match: f.Match, Times: f.Times, Cut: f.Cut, Delay: f.Delay})
 	return i, i.Err()
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/boundary"
 	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/localstack"
@@ -17,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	localstack.RunIfChild()
-	conformance.RunIfWorker()
+	conformance.RunIfWorker(append(targets.Stores(), wrongStores()...)...)
 	// Most of what runs here is waiting, so more goes side by side than there are
 	// cores, unless the command line says otherwise.
 	flag.Parse()
@@ -78,6 +79,11 @@ func TestMutants(t *testing.T) {
 func TestBoundariesAreComplete(t *testing.T) {
 	for _, target := range targets.Embedded() {
 		missing, wrong := conformance.Undeclared(target.Boundary)
+		for _, n := range boundary.LimitNames() {
+			if l, ok := target.Boundary.Limits[n]; !ok || len(l.Sources) == 0 && target.Broker != "memory" {
+				t.Errorf("%s: the limit of %s has no value or no source", target.Name, n)
+			}
+		}
 		if len(missing) > 0 || len(wrong) > 0 {
 			t.Errorf("%s: no entry for %v; wrong: %v", target.Name, missing, wrong)
 		}

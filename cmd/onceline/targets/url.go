@@ -30,7 +30,7 @@ func ByURL(raw string) (conformance.Target, error) {
 	if err != nil {
 		return conformance.Target{}, err
 	}
-	t.Kind, t.Real = report.KindLocal, true
+	t.Kind, t.Real, t.Stores = report.KindLocal, true, Stores()
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		i, err := startElsewhere(ctx, t.Broker, raw)
 		if err != nil {

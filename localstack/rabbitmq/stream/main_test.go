@@ -58,7 +58,7 @@ func serve(t testing.TB, opts ...Option) (*Server, *net.TCPAddr) {
 // environment is the vendor's client.
 func environment(t testing.TB, addr *net.TCPAddr) *sdk.Environment {
 	t.Helper()
-	env, err := sdk.NewEnvironment(sdk.NewEnvironmentOptions().SetHost("127.0.0.1").SetPort(addr.Port).SetUser("guest").SetPassword("guest"))
+	env, err := sdk.NewEnvironment(sdk.NewEnvironmentOptions().SetRPCTimeout(30 * time.Second).SetHost("127.0.0.1").SetPort(addr.Port).SetUser("guest").SetPassword("guest"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,14 @@
+// A module of its own: who uses the toolkit needs none of what drives a browser.
+module github.com/onceline/onceline/.ci/browser
+
+go 1.26.0
+
+require (
+	github.com/chromedp/cdproto v0.160.1
+	github.com/chromedp/chromedp v0.23.1
+	github.com/onceline/onceline v0.0.0
+)
+
+require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+
+replace github.com/onceline/onceline => ../..

@@ -1,0 +1,108 @@
+package targets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/dedup/postgres"
+)
+
+// postgresStores are the stores in PostgreSQL; nil for no server.
+func postgresStores(server *storeServer) []conformance.Store {
+	prepared := func(ctx context.Context) (string, func() error, error) {
+		address, remove, err := server.make(ctx)
+		if err == nil {
+			err = preparePostgres(ctx, address)
+		}
+		return address, remove, err
+	}
+	return sqlStores("postgres", prepared, openPostgresStore)
+}
+
+// preparePostgres makes the schema that an address names, and what belongs in it.
+func preparePostgres(ctx context.Context, address string) error {
+	d, schema, err := connectPostgres(address)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if _, err := d.db.ExecContext(ctx, "CREATE SCHEMA "+schema); err != nil {
+		return err
+	}
+	store := d.PositionDriver.(*postgres.SQL)
+	if err := store.Migrate(ctx); err != nil {
+		return err
+	}
+	if _, err := d.db.ExecContext(ctx, d.texts(schema+".")); err != nil {
+		return err
+	}
+	return store.Verify(ctx)
+}
+
+// openPostgresStore opens the schema that an address names.
+func openPostgresStore(_ context.Context, address string) (*database, error) {
+	d, schema, err := connectPostgres(address)
+	if err == nil {
+		d.texts(schema + ".")
+	}
+	return d, err
+}
+
+// connectPostgres is a database of one connection, which is cut to lose an answer.
+func connectPostgres(address string) (*database, string, error) {
+	u, schema, err := nameIn(address)
+	if err != nil {
+		return nil, "", err
+	}
+	config, err := pgx.ParseConfig(u.String())
+	if err != nil {
+		return nil, "", err
+	}
+	lose := new(atomic.Bool)
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &cutOnCommit{Conn: c, lose: lose}, nil
+	}
+	db := stdlib.OpenDB(*config)
+	db.SetMaxOpenConns(1)
+	store, err := postgres.NewSQL(db, postgres.Options{Schema: schema})
+	if err != nil {
+		return nil, "", errors.Join(err, db.Close())
+	}
+	return &database{PositionDriver: store, calls: store, db: db, lose: lose, close: db.Close}, schema, nil
+}
+
+// cutOnCommit is a connection to PostgreSQL that is cut when the answer to a commit is
+// there, and before anybody has read it.
+type cutOnCommit struct {
+	net.Conn
+	lose *atomic.Bool
+	cut  atomic.Bool
+}
+
+func (c *cutOnCommit) Write(b []byte) (int, error) {
+	if bytes.Contains(bytes.ToLower(b), []byte("commit")) && c.lose.Swap(false) {
+		c.cut.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *cutOnCommit) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.cut.Load() {
+		return 0, errors.Join(io.ErrUnexpectedEOF, c.Conn.Close())
+	}
+	return n, err
+}

@@ -1,0 +1,172 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/boundary"
+)
+
+// probeSettleDurable. Anomaly: acks were confirmed, the broker's process dies, and
+// their messages come again. Experiment: hold a hundred messages, ack one after the
+// other as fast as the broker answers, and kill it meanwhile, so that there are acks
+// which it confirmed a moment before; start it again, let a lease pass, and look. Those that weren't acked
+// must come again, or it says nothing that the others don't.
+func probeSettleDurable(ctx context.Context, b *Bench) error {
+	e, err := b.ends(ctx, nil)
+	if err != nil {
+		return err
+	}
+	d, err := b.handOver(ctx, e)
+	if err != nil {
+		return err
+	}
+	switch o := b.Settle(ctx, e.rcv, &d, broker.Ack, 0); {
+	case o.State == broker.Sent:
+		b.NotApplicable(boundary.SettleDurable, "the broker confirms no ack (%s)", o.State)
+		return nil
+	case o.State != broker.Confirmed:
+		return fmt.Errorf("ack %q: %s: %w", d.ID, o.State, o.Err)
+	}
+	// What is forgotten is a matter of milliseconds, which a busy machine takes for
+	// the kill alone: where acks are said to be forgotten it is tried more than once.
+	kills := 1
+	if b.Target.Boundary.Entries[boundary.SettleDurable].Declared == boundary.Redelivered {
+		kills = attempts
+	}
+	total := 0
+	for range kills {
+		var acked, again int
+		e, acked, again, err = b.ackedAndKilled(ctx, e)
+		if errors.Is(err, broker.ErrNotFound) {
+			b.Answer(boundary.SettleDurable, boundary.Final, "the crash leaves nothing that could come again, not even the topic: %v", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if total += acked; again > 0 {
+			b.Answer(boundary.SettleDurable, boundary.Redelivered, "%d acks were confirmed while the broker was killed: %d of their messages came again", acked, again)
+			return nil
+		}
+	}
+	b.Answer(boundary.SettleDurable, boundary.Final, "%d acks were confirmed while the broker was killed (%d times): none of their messages came again", total, kills)
+	return nil
+}
+
+// ackedAndKilled is one kill under acks, and what came of it: how many of them were
+// confirmed, and how many messages of those came again.
+func (b *Bench) ackedAndKilled(ctx context.Context, e ends) (after ends, n, again int, err error) {
+	acked, open, err := b.killUnderAcks(ctx, e)
+	if err != nil {
+		return e, 0, 0, err
+	}
+	if e, err = b.reopen(ctx, e); err != nil {
+		return e, 0, 0, err
+	}
+	bound := max(b.Target.Lease, b.Target.Session)
+	if err := b.Wait(ctx, bound+slack(bound)); err != nil {
+		return e, 0, 0, err
+	}
+	copies, err := b.comeAll(ctx, e, open)
+	if err != nil {
+		return e, 0, 0, err
+	}
+	for id := range open {
+		if copies[id] == 0 {
+			return e, 0, 0, fmt.Errorf("%q wasn't acked before the broker was killed, and didn't come again: so nothing is said of those that were", id)
+		}
+	}
+	for id := range copies {
+		if acked[id] {
+			again++
+		}
+	}
+	return e, len(acked), again, nil
+}
+
+// stock publishes n messages and receives them. They aren't in the history, which
+// they would fill.
+func (b *Bench) stock(ctx context.Context, e ends, n int) ([]broker.Delivery, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*b.Target.patience()+10*time.Second)
+	defer cancel()
+	if _, err := e.pub.Publish(ctx, b.Messages(n)...); err != nil {
+		return nil, err
+	}
+	var ds []broker.Delivery
+	for len(ds) < n {
+		more, err := e.rcv.Receive(ctx, n-len(ds))
+		if err != nil {
+			return nil, fmt.Errorf("receive: %d of %d: %w", len(ds), n, err)
+		}
+		ds = append(ds, more...)
+	}
+	return ds, nil
+}
+
+// killUnderAcks kills the broker while one delivery after the other is acked, and
+// returns whose acks were confirmed and which weren't tried.
+func (b *Bench) killUnderAcks(ctx context.Context, e ends) (acked, open map[string]bool, err error) {
+	const enough = 3 // acks before the kill
+	// A broker that writes its state in intervals writes the first change after a
+	// quiet time at once, and holds back what follows.
+	const quiet = 250 * time.Millisecond
+	for n := range attempts {
+		ds, err := b.stock(ctx, e, 50)
+		if err != nil {
+			return nil, nil, err
+		}
+		sleep(ctx, quiet)
+		acks, stop := context.WithCancel(ctx)
+		defer stop()
+		begun, result := make(chan struct{}), make(chan ackRun, 1)
+		go func() { result <- ackAll(acks, ds, enough, begun) }()
+		select {
+		case <-begun:
+			err := b.Kill(ctx)
+			stop()
+			run := <-result
+			if run.failed != nil {
+				b.Note("The first ack that wasn't confirmed: %v", run.failed)
+			}
+			return run.acked, run.open, err
+		case run := <-result:
+			if err := run.failed; !errors.Is(err, broker.ErrLeaseLost) || n == attempts-1 {
+				return nil, nil, fmt.Errorf("ack before the kill: %w", err)
+			}
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+	return nil, nil, errLeaseOver
+}
+
+// ackRun is how far ackAll came.
+type ackRun struct {
+	acked, open map[string]bool // confirmed; not tried
+	failed      error           // of the one in between
+}
+
+// ackAll acks one delivery after the other until one isn't confirmed. It closes begun
+// after so many.
+func ackAll(ctx context.Context, ds []broker.Delivery, enough int, begun chan<- struct{}) ackRun {
+	run := ackRun{acked: map[string]bool{}, open: map[string]bool{}}
+	for i := range ds {
+		if run.failed != nil {
+			run.open[ds[i].ID] = true
+			continue
+		}
+		o, err := ds[i].Ack(ctx)
+		if o.State != broker.Confirmed {
+			run.failed = fmt.Errorf("%s: %w", o.State, err)
+			continue
+		}
+		if run.acked[ds[i].ID] = true; len(run.acked) == enough {
+			close(begun)
+		}
+	}
+	return run
+}
