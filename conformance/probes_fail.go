@@ -327,6 +327,9 @@ func (b *Bench) drainWithin(ctx context.Context, old ends, left map[string]bool,
 	bounded, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	e, err := b.reopen(bounded, old)
+	for err != nil && bounded.Err() == nil { // it gives up sooner than an election may last
+		e, err = b.reopen(bounded, old)
+	}
 	if err != nil {
 		return old, err
 	}
