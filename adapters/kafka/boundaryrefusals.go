@@ -8,7 +8,7 @@ func refusals() map[boundary.Claim]boundary.Entry {
 	return map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckReplicated: {
 			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"KAF-F-11", "KAF-F-126"},
-			Note: "With three replicas and min.insync.replicas=2, as Ensure asks for where there are three brokers. The default of 1 lets the leader alone answer.",
+			Note: "With three replicas and min.insync.replicas=2, which are the cluster's settings and not Ensure's. By the default of 1 the leader may answer alone, when the others have fallen behind.",
 		},
 		boundary.PublishBatchAtomic: {
 			Declared: boundary.InPart, Documented: boundary.InPart, Sources: []string{"KAF-F-13", "KAF-F-14"},
