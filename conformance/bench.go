@@ -328,19 +328,25 @@ func (b *Bench) Kill(ctx context.Context) error {
 // overtake others where there is none, or where a second copy is held back as long as
 // the first is in flight: hence what comes after it.
 func (b *Bench) Copies(ctx context.Context, p broker.Publisher, r broker.Receiver) (map[string]int, error) {
-	last := b.Message()
+	copies := map[string]int{}
+	err := b.drain(ctx, p, r, func(d *broker.Delivery) { copies[d.ID]++ })
+	return copies, err
+}
+
+// drain is what Copies does; each is called with all that comes but the last message.
+func (b *Bench) drain(ctx context.Context, p broker.Publisher, r broker.Receiver, each func(d *broker.Delivery)) error {
+	last, came := b.Message(), false
 	if _, err := b.MustPublish(ctx, p, last); err != nil {
-		return nil, err
+		return err
 	}
 	after := b.Target.patience() / 2
 	if b.Instance.Advance != nil { // all that is due is due now
 		after = min(after, 100*time.Millisecond)
 	}
-	copies := map[string]int{}
 	deadline := time.Now().Add(5*b.Target.patience() + 2*time.Second)
 	for {
 		within := time.Until(deadline)
-		if copies[last.ID] > 0 {
+		if came {
 			within = min(within, after)
 		}
 		if within <= 0 { // a broker that redelivers without end has shown it
@@ -348,23 +354,26 @@ func (b *Bench) Copies(ctx context.Context, p broker.Publisher, r broker.Receive
 		}
 		ds, err := b.Receive(ctx, r, 64, within)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if len(ds) == 0 {
 			break
 		}
 		if err := b.mustAckAll(ctx, r, ds); err != nil {
-			return nil, err
+			return err
 		}
 		for i := range ds {
-			copies[ds[i].ID]++
+			if ds[i].ID == last.ID {
+				came = true
+				continue
+			}
+			each(&ds[i])
 		}
 	}
-	if copies[last.ID] == 0 {
-		return nil, fmt.Errorf("the last message %q never came", last.ID)
+	if !came {
+		return fmt.Errorf("the last message %q never came", last.ID)
 	}
-	delete(copies, last.ID)
-	return copies, nil
+	return nil
 }
 
 // close removes the probe's entities and closes its connections. A failure is

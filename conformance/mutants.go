@@ -38,6 +38,11 @@ func Mutants() []Mutant {
 		{"forgets-attempts", "receive", boundary.DeliverAttempt, mutation{receive: forgetAttempts}},
 		{"new-id-per-retry", "publish", boundary.PublishDedupLostResponse, mutation{publish: newIDs()}},
 		{"stored-for-a-duplicate", "publish", boundary.PublishDedupVerdict, mutation{publish: hideDuplicates}},
+		{"swallows-publish-errors", "publish", boundary.PublishDedupLostRequest, mutation{publish: swallowPublishErrors}},
+		{"cuts-ids", "publish", boundary.PublishIDLength, mutation{publish: changing(cutID)}},
+		{"folds-ids", "publish", boundary.PublishIDCharset, mutation{publish: changing(foldID)}},
+		{"takes-a-header-for-the-id", "publish", boundary.PublishDedupLookalikeHeader, mutation{publish: changing(headerAsID)}},
+		{"loses-headers", "publish", boundary.PublishDedupLookalikeHeader, mutation{publish: changing(loseHeaders)}},
 	}
 }
 

@@ -55,6 +55,12 @@ func Probes() []Probe {
 		{"concurrent", claims(boundary.PublishDedupConcurrent), 0, probeConcurrent},
 		{"batch", claims(boundary.PublishBatchPartial), 0, probeBatch},
 		{"scope", claims(boundary.PublishDedupScope), 0, probeScope},
+		{"window-anchor", claims(boundary.PublishDedupWindowAnchor), 0, probeWindowAnchor},
+		{"lost-request", claims(boundary.PublishDedupLostRequest), NeedFault, probeLostRequest},
+		{"after-purge", claims(boundary.PublishDedupAfterPurge), 0, probeAfterPurge},
+		{"ways", claims(boundary.PublishDedupTwoProducers, boundary.PublishDedupWithinBatch, boundary.PublishDedupOtherKey), 0, probeWays},
+		{"other-topic", claims(boundary.PublishDedupOtherTopic), 0, probeOtherTopic},
+		{"ids", claims(boundary.PublishIDLength, boundary.PublishIDCharset, boundary.PublishDedupLookalikeHeader), 0, probeIDs},
 		{"verdict", claims(boundary.PublishDedupVerdict, boundary.PublishDedupBody, boundary.PublishDedupContent), 0, probeVerdict},
 	}
 }

@@ -225,7 +225,10 @@ func TestBoundary(t *testing.T) {
 		boundary.PublishDedupNewProducer, boundary.PublishDedupBrokerRestart, boundary.PublishDedupAfterConsume, boundary.PublishDedupConcurrent,
 		boundary.DeliverRedeliverExpiry, boundary.DeliverRedeliverCrash, boundary.DeliverRedeliverNackDelay, boundary.DeliverAttempt,
 		boundary.DeliverOrderKey, boundary.DeliverCancel, boundary.DeliverDeadLetter, boundary.SettleAnswer, boundary.SettleLostResponse,
-		boundary.SettleStale, boundary.SettleFinal, boundary.VendorSettleStale, boundary.EffectCrashAfterEffect, boundary.EffectZombie}
+		boundary.SettleStale, boundary.SettleFinal, boundary.VendorSettleStale, boundary.EffectCrashAfterEffect, boundary.EffectZombie,
+		boundary.PublishDedupWindowAnchor, boundary.PublishDedupLostRequest, boundary.PublishDedupTwoProducers, boundary.PublishDedupAfterPurge,
+		boundary.PublishDedupWithinBatch, boundary.PublishDedupOtherKey, boundary.PublishDedupOtherTopic, boundary.PublishDedupLookalikeHeader,
+		boundary.PublishIDLength, boundary.PublishIDCharset}
 	slices.Sort(all)
 	if got := b.Claims(); !slices.Equal(got, all) {
 		t.Fatalf("claims %v", got)

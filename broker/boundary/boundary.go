@@ -29,6 +29,17 @@ const (
 	PublishDedupBrokerRestart Claim = "publish.dedup.broker-restart"
 	PublishDedupAfterConsume  Claim = "publish.dedup.after-consume"
 	PublishDedupConcurrent    Claim = "publish.dedup.concurrent"
+
+	PublishDedupWindowAnchor    Claim = "publish.dedup.window.anchor"
+	PublishDedupLostRequest     Claim = "publish.dedup.lost-request"
+	PublishDedupTwoProducers    Claim = "publish.dedup.two-producers"
+	PublishDedupAfterPurge      Claim = "publish.dedup.after-purge"
+	PublishDedupWithinBatch     Claim = "publish.dedup.within-batch"
+	PublishDedupOtherKey        Claim = "publish.dedup.other-key"
+	PublishDedupOtherTopic      Claim = "publish.dedup.other-topic"
+	PublishDedupLookalikeHeader Claim = "publish.dedup.lookalike-header"
+	PublishIDLength             Claim = "publish.id.length"
+	PublishIDCharset            Claim = "publish.id.charset"
 )
 
 // The claims of hop 2, broker to consumer.
@@ -116,6 +127,15 @@ const (
 	TakesEffect    Answer = "takes-effect"
 	Redelivered    Answer = "redelivered"
 	Final          Answer = "final"
+
+	FirstSighting   Answer = "first-sighting"
+	LastSighting    Answer = "last-sighting"
+	TakenForID      Answer = "taken-for-the-id"
+	HeaderLost      Answer = "header-lost"
+	TakenForAnother Answer = "taken-for-another"
+	Mangled         Answer = "mangled"
+	KeptNotDeduped  Answer = "kept-and-stored-again"
+	KeptAndDeduped  Answer = "kept-and-deduped"
 )
 
 // Entry is what is known of one claim before anything is measured.
