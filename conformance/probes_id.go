@@ -99,6 +99,8 @@ func probeIDs(ctx context.Context, b *Bench) error {
 		if d.ID != ms[i].ID {
 			came[i].id = d.ID
 		}
+	}, func() bool {
+		return !slices.ContainsFunc(came, func(a arrival) bool { return a.copies == 0 })
 	})
 	if err != nil {
 		return err

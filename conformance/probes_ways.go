@@ -73,7 +73,7 @@ func probeWays(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	copies, err := b.Copies(ctx, e.pub, e.rcv, two, batch, key)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (b *Bench) elsewhere(ctx context.Context, m broker.Message) (int, error) {
 	if _, err := b.MustPublish(ctx, p, m); err != nil {
 		return 0, err
 	}
-	copies, err := b.Copies(ctx, p, r)
+	copies, err := b.Copies(ctx, p, r, m)
 	return copies[m.ID], err
 }
 
@@ -166,7 +166,7 @@ func probeLostRequest(ctx context.Context, b *Bench) error {
 			return err
 		}
 	}
-	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	copies, err := b.Copies(ctx, e.pub, e.rcv, before, m, behind)
 	if err != nil {
 		return err
 	}
@@ -225,12 +225,16 @@ func probeAfterPurge(ctx context.Context, b *Bench) error {
 		b.NotVerifiable(id, "the contract has no purge, and the target gives the suite no other way to it")
 		return nil
 	}
-	e, err := b.ends(ctx, nil)
+	c, err := b.Ensure(ctx, nil)
+	if err != nil {
+		return err
+	}
+	p, err := b.Publisher(ctx, c)
 	if err != nil {
 		return err
 	}
 	m, gone := b.Message(), b.Message()
-	if _, err := b.MustPublish(ctx, e.pub, m, gone); err != nil {
+	if _, err := b.MustPublish(ctx, p, m, gone); err != nil {
 		return err
 	}
 	b.history.Add(report.Broker, "purge", "", "all messages are removed")
@@ -240,11 +244,15 @@ func probeAfterPurge(ctx context.Context, b *Bench) error {
 	} else if err != nil {
 		return fmt.Errorf("purge: %w", err)
 	}
-	again, err := b.MustPublish(ctx, e.pub, m)
+	again, err := b.MustPublish(ctx, p, m)
 	if err != nil {
 		return err
 	}
-	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	r, err := b.Receiver(ctx, c) // now, for an earlier one may have fetched what was purged
+	if err != nil {
+		return err
+	}
+	copies, err := b.Copies(ctx, p, r)
 	if err != nil {
 		return err
 	}
