@@ -82,7 +82,7 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 		},
 		boundary.PublishDedupAfterPurge: {
 			Declared: boundary.Once, Sources: []string{"SB-F-01", "SB-F-100"},
-			Note: "Concluded from the history's being one of sent IDs, not of messages that are there; unmeasured. To send the same messages anew, set Copy or wait for the end of the window.",
+			Note: "However it is emptied. Concluded from the history's being one of sent IDs, not of messages that are there; unmeasured. To send the same messages anew, set Copy or wait for the end of the window.",
 		},
 		boundary.PublishDedupWithinBatch: {
 			Declared: boundary.Once, Sources: []string{"SB-F-01", "SB-F-10", "SB-F-100"},

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	pubsubadmin "cloud.google.com/go/pubsub/v2/apiv1"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rabbitmq/amqp091-go"
@@ -22,11 +24,10 @@ import (
 )
 
 // purger empties an entity through the SDK's client behind a connection, or says with
-// broker.ErrUnsupported that the broker has no command for that. It is nil where
-// the vendor has one that the SDK has not: Service Bus.
+// broker.ErrUnsupported that the broker has no way to that.
 func purger(scheme string, i *conformance.Instance) func(ctx context.Context, e broker.Entity) error {
 	purges := map[string]func(context.Context, *conformance.Instance, broker.Conn, broker.Entity) error{
-		"nats": purgeNATS, "kafka": purgeKafka, "sqs": purgeSQS, "pubsub": purgePubSub, "rabbitmq": purgeRabbitMQ,
+		"nats": purgeNATS, "kafka": purgeKafka, "sqs": purgeSQS, "pubsub": purgePubSub, "rabbitmq": purgeRabbitMQ, "servicebus": purgeServiceBus,
 	}
 	purge := purges[scheme]
 	if purge == nil {
@@ -131,4 +132,56 @@ func purgeRabbitMQ(_ context.Context, i *conformance.Instance, c broker.Conn, e 
 	}
 	_, err = ch.QueuePurge(e.Subscription, false)
 	return errors.Join(err, ch.Close())
+}
+
+// emptyAfter is after how long without a message a queue of Service Bus is taken for
+// empty.
+const emptyAfter = 300 * time.Millisecond
+
+// purgeServiceBus receives and deletes until nothing comes, which is how the vendor's
+// tools purge where they don't use a request that the Go SDK hasn't.
+func purgeServiceBus(ctx context.Context, i *conformance.Instance, c broker.Conn, e broker.Entity) error {
+	cl, err := client[*azservicebus.Client](c)
+	if err != nil {
+		return err
+	}
+	if parameter(i.URL, "sessions") != "true" {
+		r, err := cl.NewReceiverForQueue(e.Topic, &azservicebus.ReceiverOptions{ReceiveMode: azservicebus.ReceiveModeReceiveAndDelete})
+		if err != nil {
+			return err
+		}
+		return errors.Join(deleteAll(ctx, r), r.Close(ctx))
+	}
+	for {
+		wait, cancel := context.WithTimeout(ctx, emptyAfter)
+		r, err := cl.AcceptNextSessionForQueue(wait, e.Topic, &azservicebus.SessionReceiverOptions{ReceiveMode: azservicebus.ReceiveModeReceiveAndDelete})
+		cancel()
+		var none *azservicebus.Error
+		switch {
+		case errors.As(err, &none) && none.Code == azservicebus.CodeTimeout, errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := errors.Join(deleteAll(ctx, r), r.Close(ctx)); err != nil {
+			return err
+		}
+	}
+}
+
+func deleteAll(ctx context.Context, r interface {
+	ReceiveMessages(context.Context, int, *azservicebus.ReceiveMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
+}) error {
+	for {
+		wait, cancel := context.WithTimeout(ctx, emptyAfter)
+		ms, err := r.ReceiveMessages(wait, 100, nil)
+		cancel()
+		switch {
+		case len(ms) > 0:
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
 }
