@@ -134,12 +134,15 @@ func purgeRabbitMQ(_ context.Context, i *conformance.Instance, c broker.Conn, e 
 	return errors.Join(err, ch.Close())
 }
 
-// emptyAfter is after how long without a message a queue of Service Bus is taken for
-// empty.
-const emptyAfter = 300 * time.Millisecond
+// How long a purge of Service Bus waits for the first session of a queue, and for
+// further ones, which it finds by waiting alone.
+const (
+	firstSession = 5 * time.Second
+	nextSession  = 300 * time.Millisecond
+)
 
-// purgeServiceBus receives and deletes until nothing comes, which is how the vendor's
-// tools purge where they don't use a request that the Go SDK hasn't.
+// purgeServiceBus receives and deletes until a look finds nothing, which is how the
+// vendor's tools purge where they don't use a request that the Go SDK hasn't.
 func purgeServiceBus(ctx context.Context, i *conformance.Instance, c broker.Conn, e broker.Entity) error {
 	cl, err := client[*azservicebus.Client](c)
 	if err != nil {
@@ -152,8 +155,8 @@ func purgeServiceBus(ctx context.Context, i *conformance.Instance, c broker.Conn
 		}
 		return errors.Join(deleteAll(ctx, r), r.Close(ctx))
 	}
-	for {
-		wait, cancel := context.WithTimeout(ctx, emptyAfter)
+	for limit := firstSession; ; limit = nextSession {
+		wait, cancel := context.WithTimeout(ctx, limit)
 		r, err := cl.AcceptNextSessionForQueue(wait, e.Topic, &azservicebus.SessionReceiverOptions{ReceiveMode: azservicebus.ReceiveModeReceiveAndDelete})
 		cancel()
 		var none *azservicebus.Error
@@ -169,18 +172,17 @@ func purgeServiceBus(ctx context.Context, i *conformance.Instance, c broker.Conn
 	}
 }
 
+// deleteAll receives as long as there is something to be seen.
 func deleteAll(ctx context.Context, r interface {
+	PeekMessages(context.Context, int, *azservicebus.PeekMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
 	ReceiveMessages(context.Context, int, *azservicebus.ReceiveMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
 }) error {
-	for {
-		wait, cancel := context.WithTimeout(ctx, emptyAfter)
-		ms, err := r.ReceiveMessages(wait, 100, nil)
-		cancel()
-		switch {
-		case len(ms) > 0:
-		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-			return nil
-		case err != nil:
+	for from := int64(0); ; {
+		seen, err := r.PeekMessages(ctx, 1, &azservicebus.PeekMessagesOptions{FromSequenceNumber: &from})
+		if err != nil || len(seen) == 0 {
+			return err
+		}
+		if _, err := r.ReceiveMessages(ctx, 100, nil); err != nil {
 			return err
 		}
 	}
