@@ -61,6 +61,11 @@ func Mutants() []Mutant {
 		{"gives-back-what-it-lost", "settle", boundary.SettleNackStale, mutation{receive: longLeases, settle: lostAsDone}},
 		{"extends-what-it-lost", "settle", boundary.SettleExtendStale, mutation{receive: longLeases, settle: extendAnything}},
 		{"takes-no-time-to-pass", "settle", boundary.FenceZombie, mutation{receive: longLeases, settle: lostAsDone}},
+		{"swallows-publish-errors", "publish", boundary.PublishDedupLostRequest, mutation{publish: swallowPublishErrors}},
+		{"cuts-ids", "publish", boundary.PublishIDLength, mutation{publish: changing(cutID)}},
+		{"folds-ids", "publish", boundary.PublishIDCharset, mutation{publish: changing(foldID)}},
+		{"takes-a-header-for-the-id", "publish", boundary.PublishDedupLookalikeHeader, mutation{publish: changing(headerAsID)}},
+		{"loses-headers", "publish", boundary.PublishDedupLookalikeHeader, mutation{publish: changing(loseHeaders)}},
 	}
 }
 

@@ -121,6 +121,10 @@ type Instance struct {
 	// verifiable.
 	Restart func(ctx context.Context) error
 	Kill    func(ctx context.Context) error
+	// Purge removes all messages of an entity by the broker's own command for that,
+	// which package broker has none for. It is ErrUnsupported where the broker has
+	// none either. Nil: not verifiable.
+	Purge func(ctx context.Context, e broker.Entity) error
 	// Advance moves the broker's clock. Nil: its time is real and waited for.
 	Advance func(d time.Duration)
 	// Now is the broker's clock; time.Now if nil.

@@ -26,6 +26,17 @@ func Boundary() boundary.Boundary {
 		boundary.SettleHalfOpen:            {Declared: boundary.SaysUnknown, Note: "There is no network; a lost answer is Unknown."},
 		boundary.PublishDedupConcurrent:    {Declared: boundary.Once, Note: "One of the publishers gets Stored, the others Duplicate."},
 
+		boundary.PublishDedupWindowAnchor:    {Declared: boundary.FirstSighting, Note: "Give up a retry, or make a new message of it, before the window is over."},
+		boundary.PublishDedupLostRequest:     {Declared: boundary.Once, Note: "Retry with the same ID: what never arrived is not known."},
+		boundary.PublishDedupTwoProducers:    {Declared: boundary.Once, Note: "The topic keeps the IDs, whoever publishes."},
+		boundary.PublishDedupAfterPurge:      {Declared: boundary.Once, Note: "Broker.Purge leaves the IDs: wait for the end of the window, or set Copy, before the same messages are sent again."},
+		boundary.PublishDedupWithinBatch:     {Declared: boundary.Once, Note: "The first gets Stored, the second Duplicate."},
+		boundary.PublishDedupOtherKey:        {Declared: boundary.Once, Note: "The first key counts."},
+		boundary.PublishDedupOtherTopic:      {Declared: boundary.Twice, Note: "Topics have no common memory: send a retry to the topic of the first attempt."},
+		boundary.PublishDedupLookalikeHeader: {Declared: boundary.Kept, Note: "A header means nothing to the broker, whatever its name."},
+		boundary.PublishIDLength:             {Declared: boundary.KeptAndDeduped, Note: "Up to broker.MaxID bytes; Publish refuses a longer one."},
+		boundary.PublishIDCharset:            {Declared: boundary.KeptAndDeduped, Note: "Any bytes but NUL, compared byte by byte."},
+
 		boundary.DeliverRedeliverExpiry:    {Declared: boundary.AfterLease, Note: "Extend a lease before it ends, or be ready for a second delivery elsewhere."},
 		boundary.DeliverRedeliverCrash:     {Declared: boundary.AfterLease, Note: "A consumer that doesn't close its receiver keeps its messages until their lease ends."},
 		boundary.DeliverRedeliverNackDelay: {Declared: boundary.Honoured, Note: "With Ordered the key waits along."},

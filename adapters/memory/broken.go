@@ -10,6 +10,7 @@ type broken struct {
 	dedup, dedupAcrossKeys, dedupAcrossPublishers, dedupAfterAck, dedupAfterRestart bool
 	dedupOnBody, otherBodyStored, otherBodyRefused                                  bool
 	windowHalved, windowDoubled, windowRefreshed                                    bool
+	dedupAfterPurge, dedupWithinBatch, dedupAcrossTopics                            bool
 	dedupVerdict, duplicatePosition, duplicatesCalledStored                         bool
 	batchAlone, batchReceipts                                                       bool
 	durableAck, durableState, lostResponseStored                                    bool
@@ -244,3 +245,14 @@ func WithoutLeaseTold() Option { return func(b *Broker) { b.broken.leaseTold = t
 
 // WithHandlesAcrossCuts lets handles live on when their connection is cut.
 func WithHandlesAcrossCuts() Option { return func(b *Broker) { b.broken.handlesAcrossCuts = true } }
+
+// WithoutDedupAfterPurge forgets the IDs along with the messages when a topic is
+// purged.
+func WithoutDedupAfterPurge() Option { return func(b *Broker) { b.broken.dedupAfterPurge = true } }
+
+// WithoutDedupWithinBatch compares an ID with those of earlier publishes alone: one
+// that comes twice in a publish is stored twice.
+func WithoutDedupWithinBatch() Option { return func(b *Broker) { b.broken.dedupWithinBatch = true } }
+
+// WithDedupAcrossTopics takes an ID for known that another topic has seen.
+func WithDedupAcrossTopics() Option { return func(b *Broker) { b.broken.dedupAcrossTopics = true } }

@@ -30,6 +30,17 @@ const (
 	PublishDedupAfterConsume  Claim = "publish.dedup.after-consume"
 	PublishDedupConcurrent    Claim = "publish.dedup.concurrent"
 	PublishHalfOpen           Claim = "publish.half-open"
+
+	PublishDedupWindowAnchor    Claim = "publish.dedup.window.anchor"
+	PublishDedupLostRequest     Claim = "publish.dedup.lost-request"
+	PublishDedupTwoProducers    Claim = "publish.dedup.two-producers"
+	PublishDedupAfterPurge      Claim = "publish.dedup.after-purge"
+	PublishDedupWithinBatch     Claim = "publish.dedup.within-batch"
+	PublishDedupOtherKey        Claim = "publish.dedup.other-key"
+	PublishDedupOtherTopic      Claim = "publish.dedup.other-topic"
+	PublishDedupLookalikeHeader Claim = "publish.dedup.lookalike-header"
+	PublishIDLength             Claim = "publish.id.length"
+	PublishIDCharset            Claim = "publish.id.charset"
 )
 
 // The claims of hop 2, broker to consumer.
@@ -174,6 +185,15 @@ const (
 	ToEndpoint     Answer = "to-endpoint"
 	TakenUnnoticed Answer = "taken-unnoticed"
 	TakenTold      Answer = "taken-and-told"
+
+	FirstSighting   Answer = "first-sighting"
+	LastSighting    Answer = "last-sighting"
+	TakenForID      Answer = "taken-for-the-id"
+	HeaderLost      Answer = "header-lost"
+	TakenForAnother Answer = "taken-for-another"
+	Mangled         Answer = "mangled"
+	KeptNotDeduped  Answer = "kept-and-stored-again"
+	KeptAndDeduped  Answer = "kept-and-deduped"
 )
 
 // Entry is what is known of one claim before anything is measured.
