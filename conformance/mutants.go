@@ -28,6 +28,7 @@ type mutation struct {
 	publish func(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt)
 	receive func(ctx context.Context, next driver.Receiver, max int, out *driver.Batch) error
 	settle  func(ctx context.Context, next driver.Receiver, ops []driver.Op)
+	limits  func(broker.Limits) broker.Limits
 }
 
 // Mutants returns all of them.
@@ -66,6 +67,11 @@ func Mutants() []Mutant {
 		{"folds-ids", "publish", boundary.PublishIDCharset, mutation{publish: changing(foldID)}},
 		{"takes-a-header-for-the-id", "publish", boundary.PublishDedupLookalikeHeader, mutation{publish: changing(headerAsID)}},
 		{"loses-headers", "publish", boundary.PublishDedupLookalikeHeader, mutation{publish: changing(loseHeaders)}},
+		{"stored-for-unknown", "publish", boundary.PublishCancel, mutation{publish: calledInstead(broker.Unknown, broker.Stored)}},
+		{"refused-for-unknown", "publish", boundary.PublishCancel, mutation{publish: calledInstead(broker.Unknown, broker.Refused)}},
+		{"stored-for-pushed-back", "publish", boundary.PublishBackpressure, mutation{publish: calledInstead(broker.Refused, broker.Stored)}},
+		{"reorders-a-batch", "publish", boundary.PublishOrderKey, mutation{publish: backwards}},
+		{"tells-a-longer-window", "publish", boundary.PublishRetryHorizon, mutation{limits: longerWindow}},
 	}
 }
 
@@ -153,6 +159,36 @@ func ackNacks(ctx context.Context, next driver.Receiver, ops []driver.Op) {
 	next.Settle(ctx, ops)
 }
 
+// calledInstead takes one verdict for another.
+func calledInstead(is, said broker.Verdict) func(context.Context, driver.Publisher, []broker.Message, []broker.Receipt) {
+	return func(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
+		next.Publish(ctx, ms, rs)
+		for i := range rs {
+			if rs[i].Verdict == is {
+				rs[i].Verdict = said
+				if said.OK() {
+					rs[i].Err = nil
+				}
+			}
+		}
+	}
+}
+
+// backwards sends the last message of a batch first.
+func backwards(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
+	own, answers := slices.Clone(ms), make([]broker.Receipt, len(ms))
+	slices.Reverse(own)
+	next.Publish(ctx, own, answers)
+	slices.Reverse(answers)
+	copy(rs, answers)
+}
+
+// longerWindow promises that IDs are remembered for three times as long.
+func longerWindow(l broker.Limits) broker.Limits {
+	l.Window *= 3
+	return l
+}
+
 // RunMutants runs each mutant of t's adapter against the claim that has to kill
 // it, and returns those of which that claim was decided. The error names the
 // others, whose probe failed to run. t should be a target on which the adapter
@@ -213,7 +249,7 @@ func (c *mutantConn) Now() time.Time {
 
 func (c *mutantConn) OpenPublisher(ctx context.Context, topic string, o broker.PublisherOptions) (driver.Publisher, error) {
 	p, err := c.Conn.OpenPublisher(ctx, topic, o)
-	if err != nil || c.m.publish == nil {
+	if err != nil || c.m.publish == nil && c.m.limits == nil {
 		return p, err
 	}
 	return &mutantPublisher{p, c.m}, nil
@@ -233,7 +269,19 @@ type mutantPublisher struct {
 }
 
 func (p *mutantPublisher) Publish(ctx context.Context, ms []broker.Message, rs []broker.Receipt) {
+	if p.m.publish == nil {
+		p.Publisher.Publish(ctx, ms, rs)
+		return
+	}
 	p.m.publish(ctx, p.Publisher, ms, rs)
+}
+
+func (p *mutantPublisher) Limits() broker.Limits {
+	l := p.Publisher.Limits()
+	if p.m.limits != nil {
+		l = p.m.limits(l)
+	}
+	return l
 }
 
 type mutantReceiver struct {

@@ -24,12 +24,13 @@ const (
 	NeedRestart                  // Instance.Restart, on an instance of its own
 	NeedKill                     // Instance.Kill, on an instance of its own
 	NeedNetwork                  // Instance.Network, on an instance of its own
+	NeedLeader                   // Instance.KillLeader, when nobody else is at work
 )
 
 func (n Need) has(o Need) bool { return n&o != 0 }
 
 // own reports whether the probe does what other probes would notice.
-func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedNetwork) }
+func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedNetwork | NeedLeader) }
 
 // Probes returns all probes. Those that wait longest come first, so that a run
 // of several at a time ends soonest.
@@ -64,7 +65,7 @@ func Probes() []Probe {
 		{"new-producer", claims(boundary.PublishDedupNewProducer), NeedFault, probeNewProducer},
 		{"after-consume", claims(boundary.PublishDedupAfterConsume), 0, probeAfterConsume},
 		{"concurrent", claims(boundary.PublishDedupConcurrent), 0, probeConcurrent},
-		{"batch", claims(boundary.PublishBatchPartial), 0, probeBatch},
+		{"batch", claims(boundary.PublishBatchPartial, boundary.PublishBatchAtomic), 0, probeBatch},
 		{"scope", claims(boundary.PublishDedupScope), 0, probeScope},
 		{"window-anchor", claims(boundary.PublishDedupWindowAnchor), 0, probeWindowAnchor},
 		{"lost-request", claims(boundary.PublishDedupLostRequest), NeedFault, probeLostRequest},
@@ -81,6 +82,16 @@ func Probes() []Probe {
 		{"lease-max", claims(boundary.DeliverLeaseMax), 0, probeLeaseMax},
 		{"nack", claims(boundary.DeliverRedeliverNack), 0, probeNack},
 		{"push", claims(boundary.DeliverPush), 0, probePush},
+		{"replicated", claims(boundary.PublishAckReplicated), NeedLeader, probeReplicated},
+		{"retry-horizon", claims(boundary.PublishRetryHorizon), 0, probeRetryHorizon},
+		{"publish-order", claims(boundary.PublishOrderKey), NeedFault, probePublishOrder},
+		{"publish-cancel", claims(boundary.PublishCancel), NeedFault, probePublishCancel},
+		{"backpressure", claims(boundary.PublishBackpressure), 0, probeBackpressure},
+		{"unroutable", claims(boundary.PublishUnroutable), 0, probeUnroutable},
+		{"oversize", claims(boundary.PublishOversize), NeedFault, probeOversize},
+		{"missing-entity", claims(boundary.PublishMissingEntity), 0, probeMissingEntity},
+		{"unauthorized", claims(boundary.PublishUnauthorized), 0, probeUnauthorized},
+		{"documented", claims(boundary.PublishScheduled, boundary.PublishRegion), 0, probeDocumented},
 	}
 }
 

@@ -72,24 +72,33 @@ func probeDurable(ctx context.Context, b *Bench) error {
 // probeBatchLimit is the largest body that a probe is ready to send, bytes.
 const probeBatchLimit = 32 << 20
 
+// limited is ends with a small limit of the body's size, or with the broker's own
+// where none can be wished for; 0 if that is unknown.
+func (b *Bench) limited(ctx context.Context) (ends, int, error) {
+	const limit = 4096
+	e, err := b.ends(ctx, func(w *broker.Entity) { w.MaxBody = limit })
+	if !errors.Is(err, broker.ErrUnsupported) {
+		return e, limit, err
+	}
+	b.Note("no limit of the body's size can be set (%v): the broker's own is taken", err)
+	if e, err = b.ends(ctx, nil); err != nil {
+		return e, 0, err
+	}
+	return e, e.pub.Limits().Body, nil
+}
+
 // probeBatch. Anomaly: one bad message fails its whole batch though the others
 // are stored, or takes them with it. Experiment: with the toolkit's own
 // validation off, publish a batch with one body over the entity's limit in the
 // middle, and hold the receipts against what is delivered.
 func probeBatch(ctx context.Context, b *Bench) error {
-	limit := 4096
-	e, err := b.ends(ctx, func(w *broker.Entity) { w.MaxBody = limit })
-	if errors.Is(err, broker.ErrUnsupported) {
-		b.Note("no limit of the body's size can be set (%v): the broker's own is taken", err)
-		if e, err = b.ends(ctx, nil); err == nil {
-			limit = e.pub.Limits().Body
-		}
-	}
+	e, limit, err := b.limited(ctx)
 	if err != nil {
 		return err
 	}
 	if limit == 0 || limit > probeBatchLimit {
-		b.NotVerifiable(boundary.PublishBatchPartial, "the broker's limit of the body's size is unknown or too large to try: %d bytes", limit)
+		b.unverifiable(fmt.Sprintf("the broker's limit of the body's size is unknown or too large to try: %d bytes", limit),
+			boundary.PublishBatchPartial, boundary.PublishBatchAtomic)
 		return nil
 	}
 	raw, err := b.fenceless(e.conn)
@@ -116,6 +125,11 @@ func probeBatch(ctx context.Context, b *Bench) error {
 			stored++
 		}
 		honest = honest && rs[i].Verdict.OK() == (copies[ms[i].ID] > 0)
+	}
+	if stored == 0 {
+		b.Answer(boundary.PublishBatchAtomic, boundary.AllOrNone, "one of %d was refused, and none of the others is stored", len(ms))
+	} else {
+		b.Answer(boundary.PublishBatchAtomic, boundary.InPart, "one of %d was refused, and %d of the others are stored", len(ms), stored)
 	}
 	switch {
 	case stored == len(ms)-1 && honest:

@@ -304,6 +304,10 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the probe took longer than %s", timeout))
 	defer cancel()
+	if p.Needs.has(NeedLeader) && b.Instance.KillLeader == nil { // which needs no instance to tell
+		b.unverifiable("the target is one node, or its nodes can't be killed one by one", p.Claims...)
+		return nil
+	}
 	if b.Target.Private != nil && (p.Needs.own() || b.Instance.Advance != nil) {
 		own, err := b.Target.Private(ctx)
 		if err != nil {

@@ -129,6 +129,16 @@ type Instance struct {
 	Advance func(d time.Duration)
 	// Now is the broker's clock; time.Now if nil.
 	Now func() time.Time
+	// Fill makes e, which was ensured on c, one that has no room for a second message,
+	// and says so by refusing it. Nil: a fault of kind PushBack is tried instead.
+	Fill func(ctx context.Context, c broker.Conn, e broker.Entity) error
+	// KillLeader kills the node that answers for e and leaves it down. revive starts
+	// it again and waits until it has caught up. Nil: there is no other node.
+	KillLeader func(ctx context.Context, e broker.Entity) (revive func(context.Context) error, err error)
+	// Guarded returns two instances of one broker of the same kind, which asks for
+	// credentials: the first shows the right ones, the second wrong ones. Closing the
+	// first stops what had to be started. Nil: the target asks for none.
+	Guarded func(ctx context.Context) (friend, stranger *Instance, err error)
 	// Close stops what Start started.
 	Close func(ctx context.Context) error
 }
@@ -152,6 +162,7 @@ const (
 	LoseResponse FaultKind = "lose-response" // the broker applies it and nobody hears
 	DelayRequest FaultKind = "delay"         // it is held back for Fault.Delay and arrives then
 	CutRequest   FaultKind = "cut"           // the connection is closed instead of passing it on
+	PushBack     FaultKind = "push-back"     // it is answered as by a broker that is full or throttles
 )
 
 // Fault strikes requests at a protocol point.

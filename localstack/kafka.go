@@ -181,7 +181,8 @@ func newKafka(b backend, groups *groupConfigs, brokers, port int, dial func(brok
 		versions: map[string]string{"kfake": kfakeVersion(), "kafka": "model of 4.x"},
 	}
 	var addrs []string
-	front := &kafkaFront{faults: &e.faults, trace: &e.trace, groups: groups, brokers: func() []string { return addrs }}
+	m, modelled := b.(*kafkaBackend)
+	front := &kafkaFront{faults: &e.faults, trace: &e.trace, groups: groups, asks: modelled && m.config.User != "", brokers: func() []string { return addrs }}
 	for n := range brokers {
 		p, err := listen(port,
 			func(client net.Addr) (net.Conn, error) { return dial(n, client) },

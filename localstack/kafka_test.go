@@ -361,6 +361,13 @@ func TestKafkaUser(t *testing.T) {
 	if err := e.SetGroupConfigs("g", map[string]string{"share.auto.offset.reset": "earliest"}); err != nil {
 		t.Fatal(err)
 	}
+	// A stranger is told why, as by Kafka (KAF-F-120), and not just cut off.
+	for name, password := range map[string]string{"me": "a guess", "somebody": "secret"} {
+		stranger := kafkaClient(t, e.URL(), scramOpt(name, password))
+		if err := stranger.Ping(t.Context()); !errors.Is(err, kerr.SaslAuthenticationFailed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // TestKafkaRefusesOtherProtocols: what is no frame of Kafka never reaches the

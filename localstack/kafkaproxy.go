@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceline/onceline/localstack/fault"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -19,6 +20,7 @@ type kafkaFront struct {
 	brokers func() []string // host:port of each node ID, as advertised
 	topics  sync.Map        // [16]byte → string, learned from responses
 	groups  *groupConfigs
+	asks    bool // for a user and password, of the model
 }
 
 func (k *kafkaFront) topic(id [16]byte) string {
@@ -63,8 +65,30 @@ func serveKafka(l *link, front *kafkaFront) {
 	}
 	l.both(
 		func() { pump(l.client, &k.toServer, k.request) },
-		func() { pump(l.server, &k.toClient, k.response) },
+		func() { pump(l.server, &k.toClient, k.response); k.turnAway() },
 	)
+}
+
+// turnAway answers a client whose password the model didn't like. The model closes
+// the connection without a word, which looks like a broker that is down; Kafka says
+// why first (KAF-F-120).
+func (k *kafkaLink) turnAway() {
+	if !k.asks {
+		return
+	}
+	k.mu.Lock()
+	var last kafkaOpen
+	if n := len(k.open); n > 0 {
+		last = k.open[n-1]
+	}
+	k.mu.Unlock()
+	if last.key != keySASLAuthenticate {
+		return
+	}
+	req := kmsg.NewPtrSASLAuthenticateRequest()
+	req.SetVersion(last.version)
+	k.toClient.write(kafkaError(req, last.corr, int(kerr.SaslAuthenticationFailed.Code), nil))
+	k.cut()
 }
 
 // request decides on the next frame of the client.

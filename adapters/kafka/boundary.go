@@ -86,6 +86,10 @@ func ShareBoundary() boundary.Boundary {
 		Declared: boundary.None, Documented: boundary.None, Sources: []string{"KAF-F-51"},
 		Note: "Entity.Ordered is ErrUnsupported. Use a consumer group where order matters.",
 	}
+	e[boundary.PublishOrderKey] = boundary.Entry{
+		Declared: boundary.None, Documented: boundary.None, Sources: []string{"KAF-F-51", "KAF-F-124"},
+		Note: "The partition keeps its order over a failure, and the share group doesn't deliver in it.",
+	}
 	e[boundary.DeliverCancel] = boundary.Entry{
 		Declared: boundary.GivenBack, Sources: []string{"KAF-F-41", "KAF-F-45"},
 		Note: "Within about half a second, and it costs the message an attempt.",
@@ -118,7 +122,7 @@ func ShareBoundary() boundary.Boundary {
 
 // hopOne is what doesn't depend on how messages are received.
 func hopOne() map[boundary.Claim]boundary.Entry {
-	return map[boundary.Claim]boundary.Entry{
+	e := map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckDurable: {
 			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"KAF-F-02", "KAF-F-11"},
 			Note: "All in-sync replicas have it, none has synced it to disk. With min.insync.replicas=1, the default, that may be one copy: set 2 with three replicas.",
@@ -214,4 +218,6 @@ func hopOne() map[boundary.Claim]boundary.Entry {
 			Note: "The late ack is refused, but its effect was done. A stored position with compare-and-set fences it.",
 		},
 	}
+	maps.Copy(e, refusals())
+	return e
 }

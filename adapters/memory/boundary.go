@@ -55,5 +55,6 @@ func Boundary() boundary.Boundary {
 	}
 	maps.Copy(entries, leases())
 	settleEntries(entries)
+	maps.Copy(entries, refusals())
 	return boundary.Boundary{Broker: "memory", Of: "the reference implementation in memory", Entries: effects(entries), Limits: limits()}
 }

@@ -14,6 +14,7 @@ type broken struct {
 	dedupVerdict, duplicatePosition, duplicatesCalledStored                         bool
 	batchAlone, batchReceipts                                                       bool
 	durableAck, durableState, lostResponseStored                                    bool
+	backlog, limitsTold, topicsCreated                                              bool
 
 	leaseExpiry, lateLeaseExpiry, extend          bool
 	noNackDelay, nackDelayHalved                  bool
@@ -165,6 +166,18 @@ func WithoutDurableState() Option { return func(b *Broker) { b.broken.durableSta
 func WithoutLostResponseStored() Option {
 	return func(b *Broker) { b.broken.lostResponseStored = true }
 }
+
+// WithoutBacklog stores what is published before the first subscription as it should,
+// and drops it: the receipt is good, and nobody gets the message.
+func WithoutBacklog() Option { return func(b *Broker) { b.broken.backlog = true } }
+
+// WithoutLimits tells publishers no limit of the body's size, and refuses what is over
+// it only when it has come.
+func WithoutLimits() Option { return func(b *Broker) { b.broken.limitsTold = true } }
+
+// WithTopicsCreated makes a topic for whoever opens a publisher for one that doesn't
+// exist.
+func WithTopicsCreated() Option { return func(b *Broker) { b.broken.topicsCreated = true } }
 
 // WithoutLeaseExpiry never gives a message out again whose lease has ended.
 func WithoutLeaseExpiry() Option { return func(b *Broker) { b.broken.leaseExpiry = true } }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"testing"
@@ -153,6 +154,21 @@ var promises = []struct {
 		x.lose(Publish, func(ctx context.Context) { _, _ = x.pub.Publish(ctx, message("a")) })
 		return x.verdicts(message("a")) + ids(x.available(x.rcv, 9))
 	}, "Duplicate@1 a ", "Duplicate@1 ", false},
+	{"WithoutBacklog", WithoutBacklog(), func(x *bench) string {
+		must(x.t, x.conn.Ensure(x.t.Context(), broker.Entity{Topic: "early"}))
+		rs, err := x.publisher("early").Publish(x.t.Context(), message("a"))
+		must(x.t, err)
+		must(x.t, x.conn.Ensure(x.t.Context(), broker.Entity{Topic: "early", Subscription: "early/s"}))
+		return rs[0].Verdict.String() + " " + ids(x.availableFrom(x.receiver("early/s"), "early/s", 9))
+	}, "Stored a ", "Stored ", false},
+	{"WithoutLimits", WithoutLimits(), func(x *bench) string {
+		r, err := x.pub.Publish(x.t.Context(), broker.Message{ID: "big", Body: make([]byte, 200)})
+		return fmt.Sprint(x.pub.Limits().Body, " ", r[0].Verdict, " ", errors.Is(err, broker.ErrTooLarge))
+	}, "100 Refused true", "0 Refused true", false},
+	{"WithTopicsCreated", WithTopicsCreated(), func(x *bench) string {
+		_, err := x.conn.OpenPublisher(x.t.Context(), "a typing error")
+		return fmt.Sprint(errors.Is(err, broker.ErrNotFound), err == nil)
+	}, "true false", "false true", false},
 
 	{"WithoutLeaseExpiry", WithoutLeaseExpiry(), askExpiry(100 * leaseTime), "again", "not yet", false},
 	{"WithLateLeaseExpiry", WithLateLeaseExpiry(), askExpiry(3*leaseTime - 1), "again", "not yet", false},

@@ -40,12 +40,18 @@ func (c *conn) OpenPublisher(_ context.Context, topic string, _ broker.Publisher
 		return nil, err
 	}
 	t := b.topics[topic]
+	if t == nil && b.broken.topicsCreated {
+		t = b.ensureTopic(topic, 0, 0)
+	}
 	if t == nil {
 		return nil, broker.Errorf(broker.ErrNotFound, nil, "topic %s", topic)
 	}
 	b.clients++
 	p := &publisher{c: c, name: topic, topic: t, done: make(chan struct{}),
 		limits: broker.Limits{Body: t.maxBody, Window: time.Duration(t.window)}}
+	if b.broken.limitsTold {
+		p.limits.Body = 0
+	}
 	if b.broken.dedupAcrossPublishers {
 		p.scope = strconv.Itoa(b.clients)
 	}

@@ -190,6 +190,9 @@ const chunk = 64
 // copyOut gives each subscription its copies.
 func (t *topic) copyOut(cells []cell) {
 	if len(t.subs) == 0 {
+		if t.b.broken.backlog {
+			return
+		}
 		for i := range cells {
 			it := &cells[i].first
 			it.cell, it.link.of = &cells[i], it

@@ -160,5 +160,6 @@ func Boundary() boundary.Boundary {
 	}
 	maps.Copy(b.Entries, leases())
 	settleEntries(b.Entries)
+	maps.Copy(b.Entries, refusals())
 	return b
 }

@@ -18,6 +18,10 @@ func BoundaryMemory() boundary.Boundary {
 	note(b, boundary.DeliverRedeliverAfterAck, "NATS-F-09", "A restart leaves nothing that could come again.")
 	b.Entries[boundary.SettleDurable] = boundary.Entry{Declared: boundary.Final, Sources: []string{"NATS-F-09"},
 		Note: "A crash leaves nothing that could come again, neither acked nor unacked."}
+	b.Entries[boundary.PublishAckReplicated] = boundary.Entry{
+		Declared: boundary.Lost, Sources: []string{"NATS-F-09"},
+		Note: "With one replica the stream is gone for good with its server. Ask for three ([Replicas]).",
+	}
 	return b
 }
 
@@ -34,6 +38,10 @@ func BoundaryInterest() boundary.Boundary {
 	b := Boundary()
 	b.Of = "NATS JetStream 2.15, file storage, one replica, interest retention"
 	forgetsAcked(b)
+	b.Entries[boundary.PublishUnroutable] = boundary.Entry{
+		Declared: boundary.Lost, Documented: boundary.Lost, Sources: []string{"NATS-F-42"},
+		Note: "The receipt is Stored, with a sequence. Ensure the subscription before the first publish.",
+	}
 	note(b, boundary.PublishAckDurable, "NATS-F-42", "For the subscriptions that exist by then: without one the receipt is Stored, and the message is gone at once. Over a power cut as in the note on file storage.")
 	return b
 }
@@ -52,6 +60,10 @@ func forgetsAcked(b boundary.Boundary) {
 func BoundaryReplicated() boundary.Boundary {
 	b := Boundary()
 	b.Of = "NATS JetStream 2.15, file storage, three servers, three replicas, limits retention"
+	b.Entries[boundary.PublishAckReplicated] = boundary.Entry{
+		Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"NATS-F-12", "NATS-F-126"},
+		Note: "A majority has it. Nobody answers while the next leader is elected, for some seconds.",
+	}
 	note(b, boundary.PublishAckDurable, "NATS-F-12", "Kept over a kill of all three processes at once. Over a power cut of all three only with sync_interval: always.")
 	note(b, boundary.PublishDedupBrokerRestart, "NATS-F-08", "All three restarted at once. IDs of messages that are gone are forgotten when the last server that saw them was restarted.")
 	note(b, boundary.DeliverCancel, "NATS-F-48", "At once where it came to a Receive that was cancelled, which costs an attempt. A pull can't be taken back from a consumer on another server: it may get messages for up to half a second after its Receive was cancelled, and Close waits for that.")

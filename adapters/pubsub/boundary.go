@@ -180,5 +180,6 @@ func common() map[boundary.Claim]boundary.Entry {
 		},
 	}
 	maps.Copy(e, leases(false))
+	maps.Copy(e, refusals())
 	return effects(maps.Clone(e))
 }

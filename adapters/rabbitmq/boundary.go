@@ -50,6 +50,10 @@ func BoundaryQuorum() boundary.Boundary {
 func BoundaryClassic() boundary.Boundary {
 	entries := effects(shared())
 	maps.Copy(entries, map[boundary.Claim]boundary.Entry{
+		boundary.PublishAckReplicated: {
+			Declared: boundary.OneNode, Documented: boundary.OneNode, Sources: []string{"RMQ-F-03"},
+			Note: "A classic queue lives on one node: it is gone as long as that is. Use a quorum queue.",
+		},
 		boundary.PublishAckDurable: {
 			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"RMQ-F-03"},
 			Note: "A confirm means that the queue's one node has written the message, which the adapter always sends as persistent. It is gone if the node's disk is.",
@@ -88,7 +92,7 @@ func shared() map[boundary.Claim]boundary.Entry {
 		e.Note = note
 		return e
 	}
-	return map[boundary.Claim]boundary.Entry{
+	entries := map[boundary.Claim]boundary.Entry{
 		boundary.PublishBatchPartial: {
 			Declared: boundary.Exact, Sources: []string{"RMQ-F-04", "RMQ-F-07", "RMQ-F-08"},
 			Note: "Each message has its own confirm, and a return that no queue took it. A body over the node's limit closes the channel, so those over 1 MiB go alone. Where an exchange is deleted in the middle, the others of the batch are confirmed or Unknown, never Refused.",
@@ -153,4 +157,6 @@ func shared() map[boundary.Claim]boundary.Entry {
 		boundary.EffectZombie: {Declared: boundary.Twice, Sources: []string{"RMQ-F-13", "RMQ-F-21"},
 			Note: "Use a store that compares IDs in the transaction of the effect."},
 	}
+	maps.Copy(entries, refusals())
+	return entries
 }

@@ -163,5 +163,6 @@ func BoundaryStream() boundary.Boundary {
 	}
 	maps.Copy(b.Entries, streamLeases())
 	streamSettleEntries(b.Entries)
+	maps.Copy(b.Entries, streamRefusals())
 	return b
 }

@@ -175,6 +175,7 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 	effects(e)
 	maps.Copy(e, leases(sessions))
 	settleEntries(e)
+	maps.Copy(e, refusals())
 	if !sessions {
 		return e
 	}

@@ -127,6 +127,7 @@ func BoundaryFIFOGroups() boundary.Boundary {
 // adapter.
 func BoundaryStandard() boundary.Boundary {
 	b := boundary.Boundary{Broker: "sqs", Of: of + "standard queue", Entries: effects(shared()), Limits: limitsStandard()}
+	maps.Copy(b.Entries, standardRefusals())
 	none := []string{"SQS-F-01", "SQS-F-13"}
 	twice := boundary.Entry{Declared: boundary.Twice, Documented: boundary.Twice, Sources: none,
 		Note: "Use a FIFO queue, or a dedup store at the consumer: the ID travels as an attribute."}
@@ -191,7 +192,7 @@ func BoundaryStandard() boundary.Boundary {
 
 // shared is what holds for both kinds of queue.
 func shared() map[boundary.Claim]boundary.Entry {
-	return map[boundary.Claim]boundary.Entry{
+	e := map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckDurable: {
 			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"SQS-F-14", "SQS-F-17"},
 			Note: "The service answers when the message is stored in several places. It is kept for the queue's retention, four days by default.",
@@ -251,4 +252,6 @@ func shared() map[boundary.Claim]boundary.Entry {
 			Note: "Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
+	maps.Copy(e, refusals())
+	return e
 }

@@ -41,6 +41,19 @@ const (
 	PublishDedupLookalikeHeader Claim = "publish.dedup.lookalike-header"
 	PublishIDLength             Claim = "publish.id.length"
 	PublishIDCharset            Claim = "publish.id.charset"
+
+	PublishAckReplicated Claim = "publish.ack.replicated"
+	PublishBatchAtomic   Claim = "publish.batch.atomic"
+	PublishUnroutable    Claim = "publish.unroutable"
+	PublishOversize      Claim = "publish.oversize"
+	PublishMissingEntity Claim = "publish.missing-entity"
+	PublishUnauthorized  Claim = "publish.unauthorized"
+	PublishOrderKey      Claim = "publish.order.key"
+	PublishCancel        Claim = "publish.cancel"
+	PublishRetryHorizon  Claim = "publish.retry-horizon"
+	PublishBackpressure  Claim = "publish.backpressure"
+	PublishScheduled     Claim = "publish.scheduled"
+	PublishRegion        Claim = "publish.region"
 )
 
 // The claims of hop 2, broker to consumer.
@@ -194,6 +207,29 @@ const (
 	Mangled         Answer = "mangled"
 	KeptNotDeduped  Answer = "kept-and-stored-again"
 	KeptAndDeduped  Answer = "kept-and-deduped"
+
+	OneNode          Answer = "one-node"
+	InPart           Answer = "in-part"
+	AllOrNone        Answer = "all-or-none"
+	HarmsOthers      Answer = "harms-others"
+	RefusedOtherwise Answer = "refused-otherwise"
+	RefusedByBroker  Answer = "refused-by-broker"
+	RefusedUnsent    Answer = "refused-unsent"
+	Created          Answer = "created"
+	Hangs            Answer = "hangs"
+	LetIn            Answer = "let-in"
+	UntilFailure     Answer = "until-failure"
+	OverFailure      Answer = "over-failure"
+	ClaimedStored    Answer = "claimed-stored"
+	ClaimedRefused   Answer = "claimed-refused"
+	NotRetried       Answer = "not-retried"
+	WindowExceeded   Answer = "window-exceeded"
+	Waits            Answer = "waits"
+	PushedBack       Answer = "pushed-back"
+	DelayOnly        Answer = "delay-only"
+	Scheduled        Answer = "scheduled"
+	OneRegion        Answer = "within-a-region"
+	AllRegions       Answer = "all-regions"
 )
 
 // Entry is what is known of one claim before anything is measured.

@@ -3,7 +3,6 @@ package targets
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -44,7 +43,7 @@ const clusterNodes = 3
 type disturbance struct {
 	nodes
 	// holders returns who holds the entity.
-	holders func(ctx context.Context, e broker.Entity) (localstack.Replication, error)
+	holders holders
 	down    time.Duration // how long a killed node stays down
 	up      time.Duration // how long the start of a node takes, about
 	cut     time.Duration // how long a node is cut off: longer than the others need to notice
@@ -213,11 +212,7 @@ func threeNATS(p Progress) conformance.Cluster {
 			if err != nil {
 				return nil, absent(err)
 			}
-			d := disturbance{nodes: natsNodes{e}, down: 3 * time.Second, up: 4 * time.Second, cut: 12 * time.Second,
-				holders: func(ctx context.Context, entity broker.Entity) (localstack.Replication, error) {
-					stream, _, _ := strings.Cut(entity.Subscription, "/")
-					return e.Replication(ctx, stream)
-				}}
+			d := disturbance{nodes: natsNodes{e}, down: 3 * time.Second, up: 4 * time.Second, cut: 12 * time.Second, holders: natsHolders(e)}
 			return &conformance.ClusterInstance{
 				Instances:    []*conformance.Instance{natsInstance(network(e, "?replicas=3"))},
 				Disturbances: func(int) []conformance.Disturbance { return d.all() },
@@ -246,10 +241,7 @@ func threeKafka(p Progress) conformance.Cluster {
 			if err != nil {
 				return nil, absent(err)
 			}
-			d := disturbance{nodes: e, down: 4 * time.Second, up: 6 * time.Second, cut: 8 * time.Second,
-				holders: func(ctx context.Context, entity broker.Entity) (localstack.Replication, error) {
-					return e.Replication(ctx, entity.Topic, 0)
-				}}
+			d := disturbance{nodes: e, down: 4 * time.Second, up: 6 * time.Second, cut: 8 * time.Second, holders: kafkaHolders(e)}
 			return &conformance.ClusterInstance{
 				Instances:    []*conformance.Instance{network(e, "?mode=group&session="+kafkaServerSession.String()), network(e, "?mode=share")},
 				Disturbances: func(int) []conformance.Disturbance { return d.all() },

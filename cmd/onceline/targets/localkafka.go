@@ -56,8 +56,7 @@ func kafkaServer(p Progress, t conformance.Target, query string, options ...loca
 	} else {
 		t.Like, t.Session = "kafka-group", kafkaServerSession
 	}
-	t.ProbeWithin = 2 * time.Minute // three nodes take half of it to restart, beside the leases that are waited for
-	options = append(options, p.For(t.Name))
+	options, t.ProbeWithin = append(options, p.For(t.Name)), leaderProbe
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartKafkaServer(ctx, options...)
 		if err != nil {
@@ -65,6 +64,9 @@ func kafkaServer(p Progress, t conformance.Target, query string, options ...loca
 		}
 		i := network(e, query)
 		i.Versions["nodes"] = strconv.Itoa(len(e.Pids()))
+		if len(e.Pids()) > 1 {
+			oneByOne(i, e, kafkaHolders(e))
+		}
 		if err := warmKafka(ctx, i); err != nil {
 			return nil, errors.Join(fmt.Errorf("the first message: %w", err), e.Close(context.WithoutCancel(ctx)))
 		}

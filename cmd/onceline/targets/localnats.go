@@ -46,13 +46,15 @@ func natsVariant(name, query string) conformance.Target {
 	t := natsTarget(name)
 	t.Kind, t.Real, t.Like, t.Boundary = report.KindLocal, true, "nats", natsBoundary(query)
 	t.Start = local(func(ctx context.Context) (*localstack.NATS, error) { return localstack.StartNATS(ctx) },
-		func(e *localstack.NATS) *conformance.Instance { return natsInstance(network(e, query)) })
+		func(e *localstack.NATS) *conformance.Instance {
+			return guarded(natsInstance(network(e, query)), guardNATS())
+		})
 	t.Private = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartChild(ctx, localstack.NATSName)
 		if err != nil {
 			return nil, err
 		}
-		return natsInstance(network(e, query)), nil
+		return guarded(natsInstance(network(e, query)), guardNATS()), nil
 	}
 	return t
 }
@@ -80,7 +82,12 @@ func natsReplicated(p Progress) conformance.Target {
 		}
 		tell("NATS: ready")
 		return e, nil
-	}, func(e *localstack.NATSCluster) *conformance.Instance { return natsInstance(network(e, query)) })
+	}, func(e *localstack.NATSCluster) *conformance.Instance {
+		i := guarded(natsInstance(network(e, query)), guardNATS())
+		oneByOne(i, natsNodes{e}, natsHolders(e))
+		return i
+	})
+	t.ProbeWithin = leaderProbe
 	return t
 }
 

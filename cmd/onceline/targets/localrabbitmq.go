@@ -51,6 +51,7 @@ func localRabbitMQ(p Progress) []conformance.Target {
 func onRabbitMQ(p Progress, t conformance.Target, name string, nodes int, query string) conformance.Target {
 	t.Like, t.Name = t.Name, name
 	t.Kind, t.Real, t.Patience = report.KindLocal, true, 2*time.Second
+	t.ProbeWithin = leaderProbe
 	query += fmt.Sprintf("&heartbeat=1s&max-body=%d", localRabbitBody)
 	if t.Lease > 0 {
 		query += "&consumer-timeout=" + t.Lease.String()
@@ -70,7 +71,16 @@ func onRabbitMQ(p Progress, t conformance.Target, name string, nodes int, query 
 			q += "&stream-port=" + port
 		}
 		i := network(e, q)
-		i.Entity = twoNames("/")
+		i.Entity, i.Guarded = twoNames("/"), guardRabbitMQ(i)
+		if !t.Exclusive { // a stream has room always, and drops its oldest
+			i.Fill = fillRabbitMQ
+		}
+		if nodes > 1 && t.Exclusive { // by the port of one node nobody reaches the others when that is killed
+			i.Open = streamInstance(e, fmt.Sprintf("heartbeat=1s&max-body=%d", localRabbitBody)).Open
+		}
+		if nodes > 1 {
+			oneByOne(i, e, rabbitHolders(e, t.Exclusive))
+		}
 		i.Kill = func(ctx context.Context) error {
 			select {
 			case <-time.After(localRabbitSettle):

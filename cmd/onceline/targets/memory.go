@@ -54,9 +54,13 @@ func injectMemory(b *memory.Broker, f conformance.Fault) (conformance.Injection,
 	}
 	op, known := ops[f.Op]
 	kind, also := kinds[f.Kind]
+	var answer error
+	if f.Kind == conformance.PushBack {
+		kind, also, answer = memory.Error, true, broker.ErrBusy
+	}
 	if !known || !also {
 		return nil, fmt.Errorf("%s: %w", f, broker.ErrUnsupported)
 	}
-	i := b.Inject(memory.Fault{Op: op, Kind: kind, Match: f.Match, Times: f.Times, Delay: f.Delay})
+	i := b.Inject(memory.Fault{Op: op, Kind: kind, Err: answer, Match: f.Match, Times: f.Times, Delay: f.Delay})
 	return i, i.Err()
 }

@@ -154,7 +154,10 @@ func realTime(t conformance.Target, query string) conformance.Target {
 			return nil, err
 		}
 		i := network(e, strings.ReplaceAll(query, "PORT", port))
-		i.Entity = twoNames("/")
+		i.Entity, i.Guarded = twoNames("/"), guardRabbitMQ(i)
+		if !t.Exclusive { // a stream has room always, and drops its oldest
+			i.Fill = fillRabbitMQ
+		}
 		return i, nil
 	}
 	t.Private = t.Start
@@ -203,6 +206,10 @@ func clocked(t conformance.Target, start starter, query string, open opener, ent
 		i := network(e, query)
 		i.Open = func(ctx context.Context) (broker.Conn, error) { return open(ctx, i.URL, e) }
 		i.Advance, i.Now, i.Entity = e.Advance, e.Now, entity
+		i.Guarded = guardModel(t.Broker, query)
+		if t.Broker == "rabbitmq" {
+			i.Guarded, i.Fill = guardRabbitMQ(i), fillRabbitMQ
+		}
 		return i, nil
 	}
 	t.Private = t.Start

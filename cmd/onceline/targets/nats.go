@@ -21,14 +21,14 @@ func NATS() conformance.Target {
 		if err != nil {
 			return nil, err
 		}
-		return natsInstance(network(e, "")), nil
+		return guarded(natsInstance(network(e, "")), guardNATS()), nil
 	}
 	t.Private = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartChild(ctx, localstack.NATSName)
 		if err != nil {
 			return nil, err
 		}
-		return natsInstance(network(e, "")), nil
+		return guarded(natsInstance(network(e, "")), guardNATS()), nil
 	}
 	return t
 }
@@ -40,6 +40,7 @@ func natsTarget(name string) conformance.Target {
 }
 
 func natsInstance(i *conformance.Instance) *conformance.Instance {
+	i.Fill = fillNATS
 	i.Sibling = func(e broker.Entity) string { return e.Topic + ".sibling" }
 	return i
 }

@@ -3,7 +3,10 @@ package targets
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance"
@@ -64,9 +67,32 @@ func inject(e interface {
 	}
 	op, known := ops[f.Op]
 	kind, also := kinds[f.Kind]
+	code := 0
+	if f.Kind == conformance.PushBack {
+		kind = localstack.Error
+		code, also = pushBack[nameOf(e)]
+	}
 	if !known || !also {
 		return nil, fmt.Errorf("%s: %w", f, broker.ErrUnsupported)
 	}
-	i := e.Inject(localstack.Fault{Op: op, Kind: kind, Match: f.Match, Times: f.Times, Cut: f.Cut, Delay: f.Delay})
+	i := e.Inject(localstack.Fault{Op: op, Kind: kind, Code: code, Match: f.Match, Times: f.Times, Cut: f.Cut, Delay: f.Delay})
 	return i, i.Err()
+}
+
+// pushBack is by which code of its protocol a broker says that it takes no more for
+// now. Kafka says it by answering late, and RabbitMQ by a nack or by not reading any
+// more, for which there are no faults.
+var pushBack = map[string]int{
+	localstack.NATSName:       10047, // insufficient storage resources available
+	localstack.SQSName:        http.StatusForbidden,
+	localstack.PubSubName:     int(codes.ResourceExhausted),
+	localstack.ServiceBusName: http.StatusServiceUnavailable,
+}
+
+// nameOf is the broker's name, where an emulator tells it.
+func nameOf(e any) string {
+	if n, ok := e.(interface{ Name() string }); ok {
+		return n.Name()
+	}
+	return ""
 }

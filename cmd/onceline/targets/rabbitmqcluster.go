@@ -30,17 +30,12 @@ func threeRabbitMQ(p Progress) conformance.Cluster {
 			onQueue.URL = strings.Replace(onQueue.URL, "?", "/?", 1)
 			onQueue.Open = func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, onQueue.URL) }
 			onQueue.Entity = twoNames("/")
-			onStream := streamInstance(e)
-			of := func(queue func(broker.Entity) string) disturbance {
+			onStream := streamInstance(e, "heartbeat=2s")
+			of := func(streams bool) disturbance {
 				return disturbance{nodes: e, down: 3 * time.Second, up: 9 * time.Second, cut: 2*localstack.RabbitMQPartitionTick + 2*time.Second,
-					holders: func(ctx context.Context, entity broker.Entity) (localstack.Replication, error) {
-						return e.Replication(ctx, queue(entity))
-					}}
+					holders: rabbitHolders(e, streams)}
 			}
-			kinds := []disturbance{
-				of(func(e broker.Entity) string { return e.Subscription }),
-				of(func(e broker.Entity) string { return e.Topic }),
-			}
+			kinds := []disturbance{of(false), of(true)}
 			return &conformance.ClusterInstance{
 				Instances:    []*conformance.Instance{onQueue, onStream},
 				Sole:         []string{"", noTurns(e.Versions()["rabbitmq"])},
@@ -63,8 +58,8 @@ func noTurns(version string) string {
 
 // streamInstance opens streams on a cluster on one machine, whose nodes differ by
 // their ports: an address has one port for streams on all hosts, so the hosts get
-// names here that the dialer knows.
-func streamInstance(e *localstack.RabbitMQServer) *conformance.Instance {
+// names here that the dialer knows. parameters are added to the URL.
+func streamInstance(e *localstack.RabbitMQServer, parameters string) *conformance.Instance {
 	nodes := map[string]string{}
 	var hosts []string
 	for n, addr := range strings.Split(e.Address(), ",") {
@@ -78,7 +73,7 @@ func streamInstance(e *localstack.RabbitMQServer) *conformance.Instance {
 		}
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
-	url := "rabbitmq://" + strings.Join(hosts, ",") + "/?queue=stream&heartbeat=2s&stream-port=1&insecure-credentials=true"
+	url := "rabbitmq://" + strings.Join(hosts, ",") + "/?queue=stream&stream-port=1&insecure-credentials=true&" + parameters
 	i := network(e, "")
 	i.URL = ""
 	i.Open = func(ctx context.Context) (broker.Conn, error) { return rabbitmq.Dial(ctx, url, rabbitmq.Dialer(dial)) }
