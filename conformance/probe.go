@@ -33,6 +33,7 @@ func (n Need) own() bool { return n.has(NeedRestart | NeedKill) }
 // of several at a time ends soonest.
 func Probes() []Probe {
 	return []Probe{
+		{"exactly-once", claims(boundary.DeliverExactlyOnce), NeedFault, probeExactlyOnce},
 		{"zombie", claims(boundary.EffectZombie), 0, probeZombie},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},
 		{"final", claims(boundary.SettleFinal), NeedRestart, probeFinal},
@@ -55,6 +56,14 @@ func Probes() []Probe {
 		{"concurrent", claims(boundary.PublishDedupConcurrent), 0, probeConcurrent},
 		{"batch", claims(boundary.PublishBatchPartial), 0, probeBatch},
 		{"scope", claims(boundary.PublishDedupScope), 0, probeScope},
+		{"after-max", claims(boundary.DeliverDeadLetterAfterMax), 0, probeAfterMax},
+		{"reconnect", claims(boundary.DeliverRedeliverReconnect), NeedFault, probeReconnect},
+		{"order-redelivery", claims(boundary.DeliverOrderRedelivery), 0, probeOrderRedelivery},
+		{"head-of-line", claims(boundary.DeliverOrderHeadOfLine), 0, probeHeadOfLine},
+		{"dead-letter-content", claims(boundary.DeliverDeadLetterReason, boundary.DeliverDeadLetterAttempts), 0, probeLetter},
+		{"close", claims(boundary.DeliverClose), 0, probeClose},
+		{"prefetch", claims(boundary.DeliverPrefetch), 0, probePrefetch},
+		{"body", claims(boundary.DeliverBody), 0, probeBody},
 		{"verdict", claims(boundary.PublishDedupVerdict, boundary.PublishDedupBody, boundary.PublishDedupContent), 0, probeVerdict},
 	}
 }

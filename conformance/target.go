@@ -137,6 +137,7 @@ type FaultKind string
 const (
 	LoseRequest  FaultKind = "lose-request"  // it never reaches the broker
 	LoseResponse FaultKind = "lose-response" // the broker applies it and nobody hears
+	CutRequest   FaultKind = "cut"           // the connection is closed instead of passing it on
 )
 
 // Fault strikes requests at a protocol point.

@@ -47,6 +47,7 @@ func injectMemory(b *memory.Broker, f conformance.Fault) (conformance.Injection,
 	kinds := map[conformance.FaultKind]memory.Kind{
 		conformance.LoseRequest:  memory.LoseRequest,
 		conformance.LoseResponse: memory.LoseResponse,
+		conformance.CutRequest:   memory.Cut,
 	}
 	op, known := ops[f.Op]
 	kind, also := kinds[f.Kind]

@@ -45,6 +45,7 @@ func inject(e interface {
 	kinds := map[conformance.FaultKind]localstack.Kind{
 		conformance.LoseRequest:  localstack.LoseRequest,
 		conformance.LoseResponse: localstack.LoseResponse,
+		conformance.CutRequest:   localstack.Cut,
 	}
 	op, known := ops[f.Op]
 	kind, also := kinds[f.Kind]
