@@ -87,7 +87,7 @@ func (b *Bench) closeRound(ctx context.Context, e ends, lease time.Duration) (af
 	if len(missing) > 0 {
 		err = b.witness(ctx, e.pub, other)
 	} else {
-		err = other.Close(end)
+		err = other.Close(ctx)
 	}
 	return after, len(missing), err
 }

@@ -1,6 +1,10 @@
 package kafka
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // GroupBoundary is where the guarantees of Kafka with a consumer group end,
 // behind this adapter.
@@ -53,6 +57,7 @@ func GroupBoundary() boundary.Boundary {
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-37"},
 		Note: "Confirmed is final, Pending is not. A group that stays empty for seven days loses its offsets and begins where a new one would.",
 	}
+	groupDelivery(e)
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, consumer group; measured on 4.2.0: one node and three, the classic protocol and KIP-848's, transaction.version 1 and 2", Entries: e}
 }
 
@@ -105,12 +110,13 @@ func ShareBoundary() boundary.Boundary {
 	e[boundary.SettleFinal] = boundary.Entry{
 		Declared: boundary.Final, Documented: boundary.Final, Sources: []string{"KAF-F-45"},
 	}
+	shareDelivery(e)
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, share group (KIP-932); measured on 4.2.0: one node and three", Entries: e}
 }
 
 // hopOne is what doesn't depend on how messages are received.
 func hopOne() map[boundary.Claim]boundary.Entry {
-	return map[boundary.Claim]boundary.Entry{
+	e := map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckDurable: {
 			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"KAF-F-02", "KAF-F-11"},
 			Note: "All in-sync replicas have it, none has synced it to disk. With min.insync.replicas=1, the default, that may be one copy: set 2 with three replicas.",
@@ -164,4 +170,6 @@ func hopOne() map[boundary.Claim]boundary.Entry {
 			Note: "The late ack is refused, but its effect was done. A stored position with compare-and-set fences it.",
 		},
 	}
+	maps.Copy(e, delivery())
+	return e
 }

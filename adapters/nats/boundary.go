@@ -1,11 +1,15 @@
 package nats
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // Boundary is where the guarantees of JetStream end, behind this adapter. That of
 // streams in other configurations is in variants.go.
 func Boundary() boundary.Boundary {
-	return boundary.Boundary{
+	b := boundary.Boundary{
 		Broker: "nats",
 		Of:     "NATS JetStream 2.15, file storage, one replica, limits retention",
 		Entries: map[boundary.Claim]boundary.Entry{
@@ -111,4 +115,6 @@ func Boundary() boundary.Boundary {
 			},
 		},
 	}
+	maps.Copy(b.Entries, delivery())
+	return b
 }

@@ -144,5 +144,6 @@ func common() map[boundary.Claim]boundary.Entry {
 			Note: "Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
+	maps.Copy(e, delivery())
 	return maps.Clone(e)
 }

@@ -39,6 +39,8 @@ func BoundaryQuorum() boundary.Boundary {
 			Note: "A nack of the last delivery and the DeadLetter action publish a confirmed copy with the reason and then ack; consumers that die are counted by the queue, which moves the message by itself, at least once, with its own reason. Without Ensure on the connection the action is refused. A queue that others declared without a limit drops a message after twenty returns.",
 		},
 	})
+	maps.Copy(entries, delivery())
+	quorumDelivery(entries)
 	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + quorumOf, Entries: entries,
 		Earlier: []boundary.Earlier{quorum3()}}
 }
@@ -73,6 +75,8 @@ func BoundaryClassic() boundary.Boundary {
 			Note: "The queue counts no deliveries, so Entity.MaxDeliveries is refused. The DeadLetter action moves the message, as a confirmed copy with the reason.",
 		},
 	})
+	maps.Copy(entries, delivery())
+	classicDelivery(entries)
 	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + classicOf, Entries: entries,
 		Earlier: []boundary.Earlier{classic42(), classic3()}}
 }

@@ -1,11 +1,15 @@
 package rabbitmq
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // BoundaryStream is where the guarantees of a RabbitMQ stream end, behind this
 // adapter.
 func BoundaryStream() boundary.Boundary {
-	return boundary.Boundary{
+	b := boundary.Boundary{
 		Broker: "rabbitmq",
 		Of:     "RabbitMQ 4.3 by its source and documentation, stream, single active consumer, a reference for each publisher",
 		Earlier: []boundary.Earlier{
@@ -116,4 +120,6 @@ func BoundaryStream() boundary.Boundary {
 			},
 		},
 	}
+	maps.Copy(b.Entries, streamDelivery())
+	return b
 }

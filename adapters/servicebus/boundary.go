@@ -1,6 +1,10 @@
 package servicebus
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 // BoundaryQueue is where the guarantees of a queue without sessions, and of a
 // subscription without sessions, end behind this adapter.
@@ -124,9 +128,11 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 			Note: "The lock guards the ack, not the effect. Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
+	maps.Copy(e, delivery())
 	if !sessions {
 		return e
 	}
+	sessionDelivery(e)
 	e[boundary.DeliverRedeliverExpiry] = boundary.Entry{
 		Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"SB-F-13", "SB-F-23", "SB-F-24"},
 		Note: "The lock is the session's: until it ends, all messages of the key wait for one that is stuck.",

@@ -1,6 +1,10 @@
 package sqs
 
-import "github.com/onceline/onceline/broker/boundary"
+import (
+	"maps"
+
+	"github.com/onceline/onceline/broker/boundary"
+)
 
 const of = "Amazon SQS, JSON protocol, 2026-11, "
 
@@ -70,6 +74,7 @@ func BoundaryFIFO() boundary.Boundary {
 	} {
 		b.Entries[claim] = e
 	}
+	fifoDelivery(b.Entries)
 	return b
 }
 
@@ -132,12 +137,13 @@ func BoundaryStandard() boundary.Boundary {
 	} {
 		b.Entries[claim] = e
 	}
+	standardDelivery(b.Entries)
 	return b
 }
 
 // shared is what holds for both kinds of queue.
 func shared() map[boundary.Claim]boundary.Entry {
-	return map[boundary.Claim]boundary.Entry{
+	e := map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckDurable: {
 			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"SQS-F-14", "SQS-F-17"},
 			Note: "The service answers when the message is stored in several places. It is kept for the queue's retention, four days by default.",
@@ -182,4 +188,6 @@ func shared() map[boundary.Claim]boundary.Entry {
 			Note: "Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
+	maps.Copy(e, delivery())
+	return e
 }
