@@ -38,6 +38,15 @@ func Mutants() []Mutant {
 		{"forgets-attempts", "receive", boundary.DeliverAttempt, mutation{receive: forgetAttempts}},
 		{"new-id-per-retry", "publish", boundary.PublishDedupLostResponse, mutation{publish: newIDs()}},
 		{"stored-for-a-duplicate", "publish", boundary.PublishDedupVerdict, mutation{publish: hideDuplicates}},
+
+		{"drops-keys", "publish", boundary.DeliverBody, mutation{publish: changing(func(m *broker.Message) { m.Key = "" })}},
+		{"drops-keys-of-order", "publish", boundary.DeliverOrderHeadOfLine, mutation{publish: changing(func(m *broker.Message) { m.Key = "" })}},
+		{"bodies-as-text", "publish", boundary.DeliverBody, mutation{publish: changing(bodyAsText)}},
+		{"loses-headers-that-repeat", "receive", boundary.DeliverBody, mutation{receive: dropRepeats}},
+		{"fetches-ahead", "receive", boundary.DeliverPrefetch, mutation{receive: fetchAhead}},
+		{"dead-letters-without-reason", "settle", boundary.DeliverDeadLetterReason, mutation{settle: dropReasons}},
+		{"acks-dead-letters", "settle", boundary.DeliverDeadLetterAttempts, mutation{settle: ackDeadLetters}},
+		{"retries-under-new-ids", "publish", boundary.DeliverExactlyOnce, mutation{publish: newIDs()}},
 	}
 }
 

@@ -244,7 +244,11 @@ func probeReconnect(ctx context.Context, b *Bench) error {
 	b.history.Add(report.Fault, "fault", "", "the connection was cut instead of passing the ack on")
 	missing := map[string]bool{held[1].ID: true}
 	bound := max(lease, b.Target.Session)
-	after, err := b.allComeAgain(ctx, other, missing, since, bound, 2*bound, boundary.DeliverRedeliverReconnect)
+	limit := 4 * bound
+	if lease == 0 {
+		limit = 2 * bound // what stays with its holder never comes
+	}
+	after, err := b.allComeAgain(ctx, other, missing, since, bound, limit, boundary.DeliverRedeliverReconnect)
 	if err != nil {
 		return err
 	}

@@ -27,15 +27,15 @@ func delivery() map[boundary.Claim]boundary.Entry {
 // groupDelivery adds what a consumer group is declared to do.
 func groupDelivery(e map[boundary.Claim]boundary.Entry) {
 	e[boundary.DeliverOrderRedelivery] = boundary.Entry{
-		Declared: boundary.OverNack, Documented: boundary.UntilNack, Sources: []string{"KAF-F-36"},
+		Declared: boundary.OverNack, Sources: []string{"KAF-F-36"},
 		Note: "With Entity.Ordered the receiver holds the key back. A failed message holds up the commit of all behind it, so these come again, in order, when the partition changes hands.",
 	}
 	e[boundary.DeliverOrderHeadOfLine] = boundary.Entry{
-		Declared: boundary.KeyWaits, Documented: boundary.AllWait, Sources: []string{"KAF-F-30", "KAF-F-36"},
+		Declared: boundary.KeyWaits, Sources: []string{"KAF-F-30", "KAF-F-36"},
 		Note: "With Entity.Ordered the receiver hands out one message of a key at a time; the others go on and their acks are Pending. A plain consumer that works through a partition in order stops all keys in it.",
 	}
 	e[boundary.DeliverDeadLetterAfterMax] = boundary.Entry{
-		Declared: boundary.KeepsComing, Documented: boundary.KeepsComing, Sources: []string{"KAF-F-36"},
+		Declared: boundary.KeepsComing, Sources: []string{"KAF-F-36"},
 		Note: "Each consumer that dies takes the count with it, so a message that kills its consumer comes for ever. Count in a store, before the work.",
 	}
 	e[boundary.DeliverClose] = boundary.Entry{
@@ -47,7 +47,7 @@ func groupDelivery(e map[boundary.Claim]boundary.Entry) {
 		Note: "A partition belongs to one member as long as that lives, whatever it asks for; what was fetched ahead has no lease that runs.",
 	}
 	e[boundary.DeliverRedeliverReconnect] = boundary.Entry{
-		Declared: boundary.NoLease, Documented: boundary.NoLease, Sources: []string{"KAF-F-34"},
+		Declared: boundary.NoLease, Sources: []string{"KAF-F-34"},
 		Note: "A member outlives its connection: it reconnects within the session, has its partitions still, and its acks count.",
 	}
 }

@@ -226,6 +226,8 @@ func TestBoundary(t *testing.T) {
 		boundary.DeliverRedeliverExpiry, boundary.DeliverRedeliverCrash, boundary.DeliverRedeliverNackDelay, boundary.DeliverAttempt,
 		boundary.DeliverOrderKey, boundary.DeliverCancel, boundary.DeliverDeadLetter, boundary.SettleAnswer, boundary.SettleLostResponse,
 		boundary.SettleStale, boundary.SettleFinal, boundary.VendorSettleStale, boundary.EffectCrashAfterEffect, boundary.EffectZombie}
+	all = append(all, boundary.DeliverOrderRedelivery, boundary.DeliverOrderHeadOfLine, boundary.DeliverDeadLetterAfterMax, boundary.DeliverDeadLetterReason,
+		boundary.DeliverDeadLetterAttempts, boundary.DeliverClose, boundary.DeliverPrefetch, boundary.DeliverBody, boundary.DeliverRedeliverReconnect, boundary.DeliverExactlyOnce)
 	slices.Sort(all)
 	if got := b.Claims(); !slices.Equal(got, all) {
 		t.Fatalf("claims %v", got)

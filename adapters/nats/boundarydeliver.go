@@ -15,7 +15,7 @@ func delivery() map[boundary.Claim]boundary.Entry {
 			Note: "With Entity.Ordered, which admits one unsettled delivery for the whole subscription: a slow message stops all keys. Split keys over subscriptions with a filter where that is too slow.",
 		},
 		boundary.DeliverDeadLetterAfterMax: {
-			Declared: boundary.Moved, Documented: boundary.KeptApart, Sources: []string{"NATS-F-23", "NATS-F-24"},
+			Declared: boundary.Moved, Sources: []string{"NATS-F-23", "NATS-F-24"},
 			Note: "Moved by the adapter, as somebody receives: without a consumer that runs it stays where it is. The server itself only stops to deliver it.",
 		},
 		boundary.DeliverDeadLetterReason: {

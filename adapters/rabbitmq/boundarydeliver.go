@@ -72,7 +72,7 @@ func streamDelivery() map[boundary.Claim]boundary.Entry {
 			Note: "With Entity.Ordered the receiver hands out one message of a key at a time; acks of the others are Pending, and come again if it dies.",
 		},
 		boundary.DeliverDeadLetterAfterMax: {
-			Declared: boundary.KeepsComing, Documented: boundary.KeepsComing, Sources: []string{"RMS-F-10"},
+			Declared: boundary.KeepsComing, Sources: []string{"RMS-F-10"},
 			Note: "Each consumer that dies takes the count with it, so a message that kills its consumer comes for ever. Count in a store, before the work.",
 		},
 		boundary.DeliverDeadLetterReason: {

@@ -62,6 +62,22 @@ func TestEachBrokenPromiseIsSeen(t *testing.T) {
 		{"acks unanswered for ever", memory.WithSettleAnswersLost(), boundary.SettleAnswer, boundary.None},
 		{"a lost answer can't be asked for", memory.WithoutSettleMemory(), boundary.SettleLostResponse, boundary.StaysUnknown},
 		{"a lost answer called a lost lease", memory.WithoutLostSettleUnknown(), boundary.SettleLostResponse, boundary.ClaimedLost},
+
+		{"no order", memory.WithoutKeyOrder(), boundary.DeliverOrderRedelivery, boundary.None},
+		{"order until a nack", memory.WithoutKeyOrderOverRedelivery(), boundary.DeliverOrderRedelivery, boundary.Overtaken},
+		{"order until a lease ends", memory.WithoutKeyOrderOverExpiry(), boundary.DeliverOrderRedelivery, boundary.UntilExpiry},
+		{"nothing waits", memory.WithoutKeyOrderOverRedelivery(), boundary.DeliverOrderHeadOfLine, boundary.NoneWaits},
+		{"poison dropped", memory.WithoutDeadLetter(), boundary.DeliverDeadLetterAfterMax, boundary.Dropped},
+		{"crashes uncounted", memory.WithoutExpiryCounted(), boundary.DeliverDeadLetterAfterMax, boundary.KeepsComing},
+		{"no dead letter", memory.WithoutDeadLetter(), boundary.DeliverDeadLetterReason, boundary.Lost},
+		{"no reason", memory.WithoutDeadLetterReason(), boundary.DeliverDeadLetterReason, boundary.Lost},
+		{"no count in a dead letter", memory.WithoutDeadLetterAttempts(), boundary.DeliverDeadLetterAttempts, boundary.NoAttempts},
+		{"a close strands", memory.WithoutCloseGiveBack(), boundary.DeliverClose, boundary.AfterLease},
+		{"fetched ahead", memory.WithPrefetch(), boundary.DeliverPrefetch, boundary.Hoarded},
+		{"no lease ends", memory.WithoutLeaseExpiry(), boundary.DeliverRedeliverReconnect, boundary.Never},
+		{"late leases", memory.WithLateLeaseExpiry(), boundary.DeliverRedeliverReconnect, boundary.Late},
+		{"no dedup", memory.WithoutDedup(), boundary.DeliverExactlyOnce, boundary.Duplicates},
+		{"an ID without its message", memory.WithoutLostResponseStored(), boundary.DeliverExactlyOnce, boundary.Lost},
 	} {
 		t.Run(c.name+"/"+string(c.claim), func(t *testing.T) {
 			t.Parallel()
