@@ -27,6 +27,7 @@ type mutation struct {
 	publish func(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt)
 	receive func(ctx context.Context, next driver.Receiver, max int, out *driver.Batch) error
 	settle  func(ctx context.Context, next driver.Receiver, ops []driver.Op)
+	close   func(ctx context.Context, next driver.Receiver) error
 }
 
 // Mutants returns all of them.
@@ -46,6 +47,7 @@ func Mutants() []Mutant {
 		{"fetches-ahead", "receive", boundary.DeliverPrefetch, mutation{receive: fetchAhead}},
 		{"dead-letters-without-reason", "settle", boundary.DeliverDeadLetterReason, mutation{settle: dropReasons}},
 		{"acks-dead-letters", "settle", boundary.DeliverDeadLetterAttempts, mutation{settle: ackDeadLetters}},
+		{"close-that-leaks", "receive", boundary.DeliverClose, mutation{close: leak}},
 		{"retries-under-new-ids", "publish", boundary.DeliverExactlyOnce, mutation{publish: newIDs()}},
 	}
 }
@@ -216,4 +218,11 @@ func (r *mutantReceiver) Settle(ctx context.Context, ops []driver.Op) {
 		return
 	}
 	r.m.settle(ctx, r.Receiver, ops)
+}
+
+func (r *mutantReceiver) Close(ctx context.Context) error {
+	if r.m.close == nil {
+		return r.Receiver.Close(ctx)
+	}
+	return r.m.close(ctx, r.Receiver)
 }
