@@ -169,7 +169,7 @@ var catalogue = []Claim{
 		answers(boundary.Never, boundary.Late, boundary.NoLease, boundary.AfterSession, boundary.AfterLease, boundary.AtOnce),
 		"After it comes again two consumers may work on it, for the first one may not have noticed."},
 	{boundary.DeliverExactlyOnce, 2,
-		"Ten thousand messages, some answers to publishes and acks lost at random, both retried: how does each reach a consumer that never fails?",
+		"Thousands of messages, some answers to publishes and acks lost at random, both retried: how does each reach a consumer that never fails?",
 		answers(boundary.Lost, boundary.Duplicates, boundary.Once),
 		"This is what the label exactly-once is worth before any process crashes."},
 

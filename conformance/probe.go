@@ -22,6 +22,7 @@ const (
 	NeedFault   Need = 1 << iota // Instance.Inject
 	NeedRestart                  // Instance.Restart, on an instance of its own
 	NeedKill                     // Instance.Kill, on an instance of its own
+	NeedQuiet                    // it loads the broker: alone, where a server is shared by all
 )
 
 func (n Need) has(o Need) bool { return n&o != 0 }
@@ -33,7 +34,7 @@ func (n Need) own() bool { return n.has(NeedRestart | NeedKill) }
 // of several at a time ends soonest.
 func Probes() []Probe {
 	return []Probe{
-		{"exactly-once", claims(boundary.DeliverExactlyOnce), NeedFault, probeExactlyOnce},
+		{"exactly-once", claims(boundary.DeliverExactlyOnce), NeedFault | NeedQuiet, probeExactlyOnce},
 		{"zombie", claims(boundary.EffectZombie), 0, probeZombie},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},
 		{"final", claims(boundary.SettleFinal), NeedRestart, probeFinal},

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,10 +15,10 @@ import (
 
 // What the soak for the label exactly-once does.
 const (
-	onceMessages = 10_000
-	onceBatch    = 250 // of a publish and of a receive, at most
-	onceFaults   = 10  // lost answers to publishes, and as many to acks
-	onceTries    = 20  // of one batch
+	onceMessages = 10_000 // unless Target.Soak says otherwise
+	onceBatches  = 40     // of publishes, and about so many of receives
+	onceFaults   = 10     // lost answers to publishes, and as many to acks
+	onceTries    = 20     // of one batch
 	onceLease    = 60 * time.Second
 )
 
@@ -26,6 +27,7 @@ const (
 // was lost or doubled.
 type once struct {
 	*Bench         // the soak's: with the long history
+	n       int    // messages
 	probe   *Bench // the probe's
 	answers bool   // acks are answered
 	lose    [2][]int
@@ -40,7 +42,7 @@ const (
 
 // probeExactlyOnce. Anomaly: a broker that is sold as exactly-once delivers a message
 // twice after nothing worse than an answer that was lost. Experiment: ten thousand
-// messages, published and consumed in batches; ten answers to publishes and ten to
+// messages (a thousand where the server is slow), published and consumed in batches; ten answers to publishes and ten to
 // acks, at random places, are dropped after the broker was seen to apply the request;
 // producer and consumer live, and ask again until they know. The history is held
 // against the rule that each message comes once.
@@ -53,23 +55,25 @@ func probeExactlyOnce(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
+	n := cmp.Or(b.Target.Soak, onceMessages)
+	batch := max(1, n/onceBatches)
 	history := newHistory()
-	history.max = 20 * onceMessages
-	s := &once{Bench: &Bench{Target: b.Target, Instance: b.Instance, Entity: b.Entity, Rand: b.Rand, history: history}, probe: b, answers: true}
+	history.max = 20 * n
+	s := &once{Bench: &Bench{Target: b.Target, Instance: b.Instance, Entity: b.Entity, Rand: b.Rand, history: history}, probe: b, n: n, answers: true}
 	for hop := range s.lose {
 		for range onceFaults {
-			s.lose[hop] = append(s.lose[hop], b.Rand.IntN(onceMessages-onceBatch))
+			s.lose[hop] = append(s.lose[hop], b.Rand.IntN(n*3/4))
 		}
 		slices.Sort(s.lose[hop])
 	}
-	b.history.Add(report.Producer, "soak", "", "%d messages in batches of %d; %d answers to be lost on each hop, at %v and %v", onceMessages, onceBatch, onceFaults, s.lose[onPublish], s.lose[onSettle])
-	ms := s.Messages(onceMessages)
-	for from := 0; from < len(ms); from += onceBatch {
-		if err := s.publishSurely(ctx, e.pub, ms[from:min(from+onceBatch, len(ms))], s.due(onPublish, from)); err != nil {
+	b.history.Add(report.Producer, "soak", "", "%d messages in batches of %d; %d answers to be lost on each hop, at %v and %v", n, batch, onceFaults, s.lose[onPublish], s.lose[onSettle])
+	ms := s.Messages(n)
+	for from := 0; from < len(ms); from += batch {
+		if err := s.publishSurely(ctx, e.pub, ms[from:min(from+batch, len(ms))], s.due(onPublish, from)); err != nil {
 			return err
 		}
 	}
-	if err := s.consume(ctx, e.rcv, len(ms)); err != nil {
+	if err := s.consume(ctx, e.rcv, batch); err != nil {
 		return err
 	}
 	return s.judge()
@@ -134,9 +138,10 @@ func (s *once) publishSurely(ctx context.Context, p broker.Publisher, ms []broke
 	return fmt.Errorf("publish: %d messages of a batch got no good receipt in %d tries", len(ms), onceTries)
 }
 
-// consume receives and acks until all n messages came and then nothing more does, also
+// consume receives and acks until all messages came and then nothing more does, also
 // after the time of a lease where the probe can move it.
-func (s *once) consume(ctx context.Context, r broker.Receiver, n int) error {
+func (s *once) consume(ctx context.Context, r broker.Receiver, batch int) error {
+	n := s.n
 	came := make(map[string]bool, n)
 	total, last := 0, false
 	for {
@@ -146,7 +151,7 @@ func (s *once) consume(ctx context.Context, r broker.Receiver, n int) error {
 				within = min(within, 200*time.Millisecond)
 			}
 		}
-		ds, err := s.Receive(ctx, r, onceBatch, within)
+		ds, err := s.Receive(ctx, r, batch, within)
 		if err != nil {
 			return err
 		}
@@ -229,7 +234,7 @@ func (s *once) judge() error {
 	if n := len(q.Duplicated) - len(double); n > 0 {
 		s.probe.Note("%d messages came again because their lease or session ended, and don't count", n)
 	}
-	lost := fmt.Sprintf("of %d messages, with %d answers to publishes and %d to acks lost", onceMessages, s.losses[onPublish], s.losses[onSettle])
+	lost := fmt.Sprintf("of %d messages, with %d answers to publishes and %d to acks lost", s.n, s.losses[onPublish], s.losses[onSettle])
 	if !s.answers {
 		lost += " (acks have no answer)"
 	}

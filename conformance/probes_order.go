@@ -128,13 +128,20 @@ func (b *Bench) afterFirst(ctx context.Context, e *ends, key string, letGo func(
 // list writes numbers with blanks between them.
 func list(ns []int) string { return strings.Trim(fmt.Sprint(ns), "[]") }
 
+// headOfLineLease is longer than the look at what waits, where it can be wished for.
+const headOfLineLease = 60 * time.Second
+
 // probeHeadOfLine. Anomaly: one slow message of a key stops all keys; or it stops
 // nothing, and the order that was asked for is none. Experiment: two messages of each
 // of two keys; one is held, and another receiver asks for all that it can have, then
 // the holder itself, who acks what comes. In the end the held one is acked, and what
 // waited must come.
 func probeHeadOfLine(ctx context.Context, b *Bench) error {
-	e, _, err := b.orderedEnds(ctx, func(w *broker.Entity) { b.wishPatience(w) })
+	e, _, err := b.orderedEnds(ctx, func(w *broker.Entity) {
+		if b.Target.WishLease {
+			w.Lease = max(w.Lease, headOfLineLease)
+		}
+	})
 	if err != nil {
 		return err
 	}

@@ -75,6 +75,9 @@ type Target struct {
 	// Key is what all messages have as ordering key that a probe gives none to: a
 	// broker that keeps the order of keys does so only among messages with one.
 	Key string
+	// Soak is how many messages the soak for the label exactly-once sends. Default
+	// 10,000; fewer for a server that is too slow for so many.
+	Soak int
 	// Patience is how long a probe waits for a message before it says that
 	// there is none. Default 2 s.
 	Patience time.Duration
