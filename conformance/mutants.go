@@ -29,6 +29,7 @@ type mutation struct {
 	receive func(ctx context.Context, next driver.Receiver, max int, out *driver.Batch) error
 	settle  func(ctx context.Context, next driver.Receiver, ops []driver.Op)
 	limits  func(broker.Limits) broker.Limits
+	close   func(ctx context.Context, next driver.Receiver) error
 }
 
 // Mutants returns all of them.
@@ -72,6 +73,16 @@ func Mutants() []Mutant {
 		{"stored-for-pushed-back", "publish", boundary.PublishBackpressure, mutation{publish: calledInstead(broker.Refused, broker.Stored)}},
 		{"reorders-a-batch", "publish", boundary.PublishOrderKey, mutation{publish: backwards}},
 		{"tells-a-longer-window", "publish", boundary.PublishRetryHorizon, mutation{limits: longerWindow}},
+
+		{"drops-keys", "publish", boundary.DeliverBody, mutation{publish: changing(func(m *broker.Message) { m.Key = "" })}},
+		{"drops-keys-of-order", "publish", boundary.DeliverOrderHeadOfLine, mutation{publish: changing(func(m *broker.Message) { m.Key = "" })}},
+		{"bodies-as-text", "publish", boundary.DeliverBody, mutation{publish: changing(bodyAsText)}},
+		{"loses-headers-that-repeat", "receive", boundary.DeliverBody, mutation{receive: dropRepeats}},
+		{"fetches-ahead", "receive", boundary.DeliverPrefetch, mutation{receive: fetchAhead}},
+		{"dead-letters-without-reason", "settle", boundary.DeliverDeadLetterReason, mutation{settle: dropReasons}},
+		{"acks-dead-letters", "settle", boundary.DeliverDeadLetterAttempts, mutation{settle: ackDeadLetters}},
+		{"close-that-leaks", "receive", boundary.DeliverClose, mutation{close: leak}},
+		{"retries-under-new-ids", "publish", boundary.DeliverExactlyOnce, mutation{publish: newIDs()}},
 	}
 }
 
@@ -302,4 +313,11 @@ func (r *mutantReceiver) Settle(ctx context.Context, ops []driver.Op) {
 		return
 	}
 	r.m.settle(ctx, r.Receiver, ops)
+}
+
+func (r *mutantReceiver) Close(ctx context.Context) error {
+	if r.m.close == nil {
+		return r.Receiver.Close(ctx)
+	}
+	return r.m.close(ctx, r.Receiver)
 }

@@ -25,6 +25,7 @@ const (
 	NeedKill                     // Instance.Kill, on an instance of its own
 	NeedNetwork                  // Instance.Network, on an instance of its own
 	NeedLeader                   // Instance.KillLeader, when nobody else is at work
+	NeedQuiet                    // it loads the broker: alone, where a server is shared by all
 )
 
 func (n Need) has(o Need) bool { return n&o != 0 }
@@ -37,6 +38,7 @@ func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedNetwork | N
 func Probes() []Probe {
 	return []Probe{
 		{"zombie", effectClaims(zombied), 0, probeZombie},
+		{"exactly-once", claims(boundary.DeliverExactlyOnce), NeedFault | NeedQuiet, probeExactlyOnce},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},
 		{"final", claims(boundary.SettleFinal, boundary.DeliverRedeliverAfterAck), NeedRestart, probeFinal},
 		{"zombie-settle", claims(boundary.FenceZombie, boundary.SettleNackStale, boundary.SettleExtendStale), 0, probeZombieSettle},
@@ -73,6 +75,14 @@ func Probes() []Probe {
 		{"ways", claims(boundary.PublishDedupTwoProducers, boundary.PublishDedupWithinBatch, boundary.PublishDedupOtherKey), 0, probeWays},
 		{"other-topic", claims(boundary.PublishDedupOtherTopic), 0, probeOtherTopic},
 		{"ids", claims(boundary.PublishIDLength, boundary.PublishIDCharset, boundary.PublishDedupLookalikeHeader), 0, probeIDs},
+		{"after-max", claims(boundary.DeliverDeadLetterAfterMax), 0, probeAfterMax},
+		{"reconnect", claims(boundary.DeliverRedeliverReconnect), NeedFault, probeReconnect},
+		{"order-redelivery", claims(boundary.DeliverOrderRedelivery), 0, probeOrderRedelivery},
+		{"head-of-line", claims(boundary.DeliverOrderHeadOfLine), 0, probeHeadOfLine},
+		{"dead-letter-content", claims(boundary.DeliverDeadLetterReason, boundary.DeliverDeadLetterAttempts), 0, probeLetter},
+		{"close", claims(boundary.DeliverClose), 0, probeClose},
+		{"prefetch", claims(boundary.DeliverPrefetch), 0, probePrefetch},
+		{"body", claims(boundary.DeliverBody), 0, probeBody},
 		{"verdict", claims(boundary.PublishDedupVerdict, boundary.PublishDedupBody, boundary.PublishDedupContent), 0, probeVerdict},
 		{"replay", slices.Concat(effectClaims(replayed), effectClaims(commitUnknown), effectClaims(rewound)), 0, probeReplay},
 		{"redelivered", claims(boundary.DeliverRedeliveredFlag), 0, probeRedelivered},

@@ -81,6 +81,9 @@ type Target struct {
 	// Stores guard effects in the probes of hop 3; without one of a kind the claims about
 	// it are not verifiable. They must be given to RunIfWorker too.
 	Stores []Store
+	// Soak is how many messages the soak for the label exactly-once sends. Default
+	// 10,000; fewer for a server that is too slow for so many.
+	Soak int
 	// Patience is how long a probe waits for a message before it says that
 	// there is none. Default 2 s.
 	Patience time.Duration

@@ -59,6 +59,7 @@ func GroupBoundary() boundary.Boundary {
 	}
 	maps.Copy(e, groupLeases())
 	groupSettleEntries(e)
+	groupDelivery(e)
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, consumer group; measured on 4.2.0: one node and three, the classic protocol and KIP-848's, transaction.version 1 and 2", Entries: groupEffects(e), Limits: limitsGroup()}
 }
 
@@ -117,6 +118,7 @@ func ShareBoundary() boundary.Boundary {
 	}
 	maps.Copy(e, shareLeases())
 	shareSettleEntries(e)
+	shareDelivery(e)
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, share group (KIP-932); measured on 4.2.0: one node and three", Entries: shareEffects(e), Limits: limitsShare()}
 }
 
@@ -219,5 +221,6 @@ func hopOne() map[boundary.Claim]boundary.Entry {
 		},
 	}
 	maps.Copy(e, refusals())
+	maps.Copy(e, delivery())
 	return e
 }

@@ -50,6 +50,17 @@ func Boundary() boundary.Boundary {
 		boundary.SettleFinal:               {Declared: boundary.Final, Note: "What was confirmed doesn't come back, nor after Kill."},
 		boundary.VendorSettleStale:         {Declared: boundary.Refused, Note: "The broker knows each delivery by a lease number."},
 
+		boundary.DeliverOrderRedelivery:    {Declared: boundary.OverNack, Note: "With Ordered; what is given back or expires holds its key up."},
+		boundary.DeliverOrderHeadOfLine:    {Declared: boundary.KeyWaits, Note: "With Ordered, whoever receives: one message of a key is out at a time, and other keys go on."},
+		boundary.DeliverDeadLetterAfterMax: {Declared: boundary.Moved, Note: "Each hand-over counts, whatever ends it."},
+		boundary.DeliverDeadLetterReason:   {Declared: boundary.Kept, Note: "In the header onceline-dead-letter-reason."},
+		boundary.DeliverDeadLetterAttempts: {Declared: boundary.Kept, Note: "In the header onceline-dead-letter-attempts; the rest is as it was."},
+		boundary.DeliverClose:              {Declared: boundary.AtOnce, Note: "It costs each message an attempt."},
+		boundary.DeliverPrefetch:           {Declared: boundary.Exact, Note: "A receiver takes what it is asked for and keeps no more."},
+		boundary.DeliverBody:               {Declared: boundary.Exact, Note: "Body and headers are the consumer's own copy."},
+		boundary.DeliverRedeliverReconnect: {Declared: boundary.AfterLease, Note: "The handles end with the connection; what they held comes again after its lease."},
+		boundary.DeliverExactlyOnce:        {Declared: boundary.Once, Note: "As long as retries come within the window and no process fails. An effect needs a dedup store all the same."},
+
 		boundary.EffectCrashAfterEffect: {Declared: boundary.Twice, Note: "No broker closes hop 3: commit the ID together with the effect, in a dedup store."},
 		boundary.EffectZombie:           {Declared: boundary.Twice, Note: "The late ack is refused, but its effect was done: commit the ID together with the effect."},
 	}

@@ -26,6 +26,9 @@ type broken struct {
 	settleAnswer, settleAnswersLost, settleMemory bool
 	lostSettleUnknown                             bool
 	leaseTold, handlesAcrossCuts                  bool
+
+	keyOrderOverExpiry, expiryCount, prefetch bool
+	deadLetterReason, deadLetterAttempts      bool
 }
 
 // hashes reports whether a body has to be compared with an earlier one.
@@ -269,3 +272,25 @@ func WithoutDedupWithinBatch() Option { return func(b *Broker) { b.broken.dedupW
 
 // WithDedupAcrossTopics takes an ID for known that another topic has seen.
 func WithDedupAcrossTopics() Option { return func(b *Broker) { b.broken.dedupAcrossTopics = true } }
+
+// WithoutKeyOrderOverExpiry takes Entity.Ordered and lets the next message of a key
+// come before one whose lease has ended.
+func WithoutKeyOrderOverExpiry() Option {
+	return func(b *Broker) { b.broken.keyOrderOverExpiry = true }
+}
+
+// WithoutExpiryCounted counts no delivery whose lease has ended: a message that kills
+// its consumers never reaches MaxDeliveries.
+func WithoutExpiryCounted() Option { return func(b *Broker) { b.broken.expiryCount = true } }
+
+// WithPrefetch takes up to five messages more than a Receive asks for, and keeps them
+// until their lease ends or the receiver is closed.
+func WithPrefetch() Option { return func(b *Broker) { b.broken.prefetch = true } }
+
+// WithoutDeadLetterReason leaves the reason out of a dead letter.
+func WithoutDeadLetterReason() Option { return func(b *Broker) { b.broken.deadLetterReason = true } }
+
+// WithoutDeadLetterAttempts leaves the number of deliveries out of a dead letter.
+func WithoutDeadLetterAttempts() Option {
+	return func(b *Broker) { b.broken.deadLetterAttempts = true }
+}

@@ -238,6 +238,41 @@ var promises = []struct {
 		o, _ := d.Ack(x.t.Context())
 		return o.State.String()
 	}, "LeaseLost", "Confirmed", false},
+	{"WithoutKeyOrderOverExpiry", WithoutKeyOrderOverExpiry(), func(x *bench) string {
+		x.send(broker.Message{ID: "k1", Key: "k"}, broker.Message{ID: "k2", Key: "k"})
+		x.one(x.rcv)
+		x.clock.Advance(leaseTime)
+		return ids(x.available(x.rcv, 9))
+	}, "k1 ", "k2 k1 ", true},
+	{"WithoutExpiryCounted", WithoutExpiryCounted(), func(x *bench) string {
+		x.publish("a")
+		for range 3 {
+			x.one(x.rcv)
+			x.clock.Advance(leaseTime)
+		}
+		return fmt.Sprint(x.stats())
+	}, "{0 0 0 0 0}", "{1 0 0 0 0}", false},
+	{"WithPrefetch", WithPrefetch(), func(x *bench) string {
+		x.publish("a", "b", "c")
+		x.one(x.rcv)
+		s := fmt.Sprint(x.stats())
+		must(x.t, x.rcv.Close(x.t.Context()))
+		return s + fmt.Sprint(x.stats())
+	}, "{2 0 0 1 0}{3 0 0 0 0}", "{0 0 0 3 0}{3 0 0 0 0}", false},
+	{"WithoutDeadLetterReason", WithoutDeadLetterReason(), askLetter, "why/1", "/1", false},
+	{"WithoutDeadLetterAttempts", WithoutDeadLetterAttempts(), askLetter, "why/1", "why/", false},
+}
+
+// askLetter returns reason and number of deliveries of a dead letter.
+func askLetter(x *bench) string {
+	must(x.t, x.conn.Ensure(x.t.Context(), broker.Entity{Topic: "dead", Subscription: "dead/s"}))
+	x.publish("a")
+	x.settled(x.one(x.rcv).DeadLetter(x.t.Context(), "why"))
+	ds := x.availableFrom(x.receiver("dead/s"), "dead/s", 1)
+	if len(ds) != 1 {
+		x.t.Fatal(ds)
+	}
+	return ds[0].Headers.Get(driver.HeaderReason) + "/" + ds[0].Headers.Get(driver.HeaderAttempts)
 }
 
 func askWindow(wait time.Duration) func(*bench) string {

@@ -238,10 +238,14 @@ func (t *topic) bury(s *subscription, it *item, reason string, now int64) {
 			headers = append(headers, h)
 		}
 	}
-	m.Headers = append(headers,
-		broker.Header{Key: driver.HeaderReason, Value: reason},
-		broker.Header{Key: driver.HeaderSource, Value: s.name},
-		broker.Header{Key: driver.HeaderAttempts, Value: strconv.Itoa(it.attempts)})
+	if !t.b.broken.deadLetterReason {
+		headers = append(headers, broker.Header{Key: driver.HeaderReason, Value: reason})
+	}
+	headers = append(headers, broker.Header{Key: driver.HeaderSource, Value: s.name})
+	if !t.b.broken.deadLetterAttempts {
+		headers = append(headers, broker.Header{Key: driver.HeaderAttempts, Value: strconv.Itoa(it.attempts)})
+	}
+	m.Headers = headers
 	var receipt [1]broker.Receipt
 	t.append([]broker.Message{m}, receipt[:], s.name, now, true)
 }

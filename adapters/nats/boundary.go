@@ -161,5 +161,6 @@ func Boundary() boundary.Boundary {
 	maps.Copy(b.Entries, leases())
 	settleEntries(b.Entries)
 	maps.Copy(b.Entries, refusals())
+	maps.Copy(b.Entries, delivery())
 	return b
 }

@@ -181,5 +181,6 @@ func common() map[boundary.Claim]boundary.Entry {
 	}
 	maps.Copy(e, leases(false))
 	maps.Copy(e, refusals())
+	maps.Copy(e, delivery())
 	return effects(maps.Clone(e))
 }

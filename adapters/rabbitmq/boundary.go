@@ -41,6 +41,8 @@ func BoundaryQuorum() boundary.Boundary {
 	})
 	maps.Copy(entries, quorumLeases())
 	settleEntries(entries)
+	maps.Copy(entries, delivery())
+	quorumDelivery(entries)
 	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + quorumOf, Entries: entries, Limits: limitsQuorum(),
 		Earlier: []boundary.Earlier{quorum3()}}
 }
@@ -81,6 +83,8 @@ func BoundaryClassic() boundary.Boundary {
 	})
 	maps.Copy(entries, leases(false))
 	settleEntries(entries)
+	maps.Copy(entries, delivery())
+	classicDelivery(entries)
 	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + classicOf, Entries: entries, Limits: limits(),
 		Earlier: []boundary.Earlier{classic42(), classic3()}}
 }

@@ -164,5 +164,6 @@ func BoundaryStream() boundary.Boundary {
 	maps.Copy(b.Entries, streamLeases())
 	streamSettleEntries(b.Entries)
 	maps.Copy(b.Entries, streamRefusals())
+	maps.Copy(b.Entries, streamDelivery())
 	return b
 }

@@ -176,10 +176,12 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 	maps.Copy(e, leases(sessions))
 	settleEntries(e)
 	maps.Copy(e, refusals())
+	maps.Copy(e, delivery())
 	if !sessions {
 		return e
 	}
 	sessionSettleEntries(e)
+	sessionDelivery(e)
 	e[boundary.DeliverRedeliverExpiry] = boundary.Entry{
 		Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"SB-F-13", "SB-F-23", "SB-F-24"},
 		Note: "The lock is the session's: until it ends, all messages of the key wait for one that is stuck.",

@@ -104,6 +104,7 @@ func BoundaryFIFO() boundary.Boundary {
 	maps.Copy(b.Entries, leases(true))
 	settleEntries(b.Entries)
 	fifoSettleEntries(b.Entries)
+	fifoDelivery(b.Entries)
 	return b
 }
 
@@ -187,6 +188,7 @@ func BoundaryStandard() boundary.Boundary {
 	maps.Copy(b.Entries, leases(false))
 	settleEntries(b.Entries)
 	standardSettleEntries(b.Entries)
+	standardDelivery(b.Entries)
 	return b
 }
 
@@ -253,5 +255,6 @@ func shared() map[boundary.Claim]boundary.Entry {
 		},
 	}
 	maps.Copy(e, refusals())
+	maps.Copy(e, delivery())
 	return e
 }

@@ -98,6 +98,20 @@ const (
 	FenceRebalance              Claim = "fence.rebalance"
 )
 
+// More claims of hop 2: order, dead letters, what a receiver holds, and what comes out.
+const (
+	DeliverOrderRedelivery    Claim = "deliver.order.redelivery"
+	DeliverOrderHeadOfLine    Claim = "deliver.order.head-of-line"
+	DeliverDeadLetterAfterMax Claim = "deliver.deadletter.after-max"
+	DeliverDeadLetterReason   Claim = "deliver.deadletter.reason"
+	DeliverDeadLetterAttempts Claim = "deliver.deadletter.attempts"
+	DeliverClose              Claim = "deliver.close"
+	DeliverPrefetch           Claim = "deliver.prefetch"
+	DeliverBody               Claim = "deliver.body"
+	DeliverRedeliverReconnect Claim = "deliver.redeliver.reconnect"
+	DeliverExactlyOnce        Claim = "deliver.exactly-once"
+)
+
 // The claims of hop 3, consumer to effect.
 const (
 	EffectCrashAfterEffect Claim = "effect.crash-after-effect"
@@ -230,6 +244,21 @@ const (
 	Scheduled        Answer = "scheduled"
 	OneRegion        Answer = "within-a-region"
 	AllRegions       Answer = "all-regions"
+)
+
+// The answers of the claims of hop 2 about order, dead letters, what a receiver holds,
+// and what comes out.
+const (
+	Overtaken   Answer = "overtaken"
+	UntilExpiry Answer = "until-expiry"
+	NoneWaits   Answer = "none-waits"
+	AllWait     Answer = "all-wait"
+	KeyWaits    Answer = "key-waits"
+	KeepsComing Answer = "keeps-coming"
+	Changed     Answer = "changed"
+	NoAttempts  Answer = "without-attempts"
+	Hoarded     Answer = "hoarded"
+	Duplicates  Answer = "duplicates"
 )
 
 // Entry is what is known of one claim before anything is measured.

@@ -104,6 +104,22 @@ func TestEachBrokenPromiseIsSeen(t *testing.T) {
 		{"no fence at all", unfenced, boundary.SettleNackStale, boundary.TakesEffect},
 		{"no fence at all", unfenced, boundary.SettleExtendStale, boundary.ClaimedDone},
 		{"no fence at all", unfenced, boundary.FenceZombie, boundary.TakesEffect},
+
+		{"no order", memory.WithoutKeyOrder(), boundary.DeliverOrderRedelivery, boundary.None},
+		{"order until a nack", memory.WithoutKeyOrderOverRedelivery(), boundary.DeliverOrderRedelivery, boundary.Overtaken},
+		{"order until a lease ends", memory.WithoutKeyOrderOverExpiry(), boundary.DeliverOrderRedelivery, boundary.UntilExpiry},
+		{"nothing waits", memory.WithoutKeyOrderOverRedelivery(), boundary.DeliverOrderHeadOfLine, boundary.NoneWaits},
+		{"poison dropped", memory.WithoutDeadLetter(), boundary.DeliverDeadLetterAfterMax, boundary.Dropped},
+		{"crashes uncounted", memory.WithoutExpiryCounted(), boundary.DeliverDeadLetterAfterMax, boundary.KeepsComing},
+		{"no dead letter", memory.WithoutDeadLetter(), boundary.DeliverDeadLetterReason, boundary.Lost},
+		{"no reason", memory.WithoutDeadLetterReason(), boundary.DeliverDeadLetterReason, boundary.Lost},
+		{"no count in a dead letter", memory.WithoutDeadLetterAttempts(), boundary.DeliverDeadLetterAttempts, boundary.NoAttempts},
+		{"a close strands", memory.WithoutCloseGiveBack(), boundary.DeliverClose, boundary.AfterLease},
+		{"fetched ahead", memory.WithPrefetch(), boundary.DeliverPrefetch, boundary.Hoarded},
+		{"no lease ends", memory.WithoutLeaseExpiry(), boundary.DeliverRedeliverReconnect, boundary.Never},
+		{"late leases", memory.WithLateLeaseExpiry(), boundary.DeliverRedeliverReconnect, boundary.Late},
+		{"no dedup", memory.WithoutDedup(), boundary.DeliverExactlyOnce, boundary.Duplicates},
+		{"an ID without its message", memory.WithoutLostResponseStored(), boundary.DeliverExactlyOnce, boundary.Lost},
 	} {
 		t.Run(c.name+"/"+string(c.claim), func(t *testing.T) {
 			t.Parallel()

@@ -37,6 +37,9 @@ func sqsServer(p Progress, by string, t conformance.Target, suffix string,
 	t.Like, t.Name = t.Name, by+t.Name[len("sqs"):]
 	t.Kind, t.WishLease, t.Lease, t.Window, t.Patience = report.KindLocal, true, sqsServerLease, 0, sqsServerPatience
 	t.Deviations = sqsDeviations[t.Name]
+	if by != "localstack" {
+		t.Soak = 1000 // moto and ElasticMQ's FIFO queues take minutes for more
+	}
 	t.Start = local(func(ctx context.Context) (*localstack.Server, error) {
 		return start(ctx, p.For(t.Name))
 	}, func(e *localstack.Server) *conformance.Instance {
