@@ -13,8 +13,8 @@ import (
 // probeSettleDurable. Anomaly: acks were confirmed, the broker's process dies, and
 // their messages come again. Experiment: hold thirty messages, ack one after the
 // other as fast as the broker answers, and kill it meanwhile, so that there are acks
-// which it confirmed a moment before; start it again, let a lease pass, and look. Those that weren't acked
-// must come again, or it says nothing that the others don't.
+// which it confirmed a moment before; start it again, let a lease pass, and look.
+// Those that weren't acked must come again, or it says nothing that the others don't.
 func probeSettleDurable(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, nil)
 	if err != nil {
