@@ -326,51 +326,6 @@ func (b *Bench) Kill(ctx context.Context) error {
 	return b.Instance.Kill(ctx)
 }
 
-// Copies publishes a last message, receives until it comes and then nothing more does,
-// acks all, and returns how often each ID came on the way. Where a subscription keeps
-// its order the last message makes it certain that nothing was overlooked. It may
-// overtake others where there is none, or where a second copy is held back as long as
-// the first is in flight: hence what comes after it.
-func (b *Bench) Copies(ctx context.Context, p broker.Publisher, r broker.Receiver) (map[string]int, error) {
-	last := b.Message()
-	if _, err := b.MustPublish(ctx, p, last); err != nil {
-		return nil, err
-	}
-	after := b.Target.patience() / 2
-	if b.Instance.Advance != nil { // all that is due is due now
-		after = min(after, 100*time.Millisecond)
-	}
-	copies := map[string]int{}
-	deadline := time.Now().Add(5*b.Target.patience() + 2*time.Second)
-	for {
-		within := time.Until(deadline)
-		if copies[last.ID] > 0 {
-			within = min(within, after)
-		}
-		if within <= 0 { // a broker that redelivers without end has shown it
-			break
-		}
-		ds, err := b.Receive(ctx, r, 64, within)
-		if err != nil {
-			return nil, err
-		}
-		if len(ds) == 0 {
-			break
-		}
-		if err := b.mustAckAll(ctx, r, ds); err != nil {
-			return nil, err
-		}
-		for i := range ds {
-			copies[ds[i].ID]++
-		}
-	}
-	if copies[last.ID] == 0 {
-		return nil, fmt.Errorf("the last message %q never came", last.ID)
-	}
-	delete(copies, last.ID)
-	return copies, nil
-}
-
 // close removes the probe's entities and closes its connections. A failure is
 // part of the evidence, not of the answer.
 func (b *Bench) close() {

@@ -117,6 +117,7 @@ func TestWindowOf(t *testing.T) {
 		{"lost", accepted, map[string]int{"1": 1, "2": 1}, 0, 0, true},
 		{"a duplicate that is there", []retry{at("1", broker.Duplicate, 0)}, map[string]int{"1": 2}, 0, 0, true},
 		{"a stored one that is not", []retry{at("1", broker.Stored, 0)}, map[string]int{"1": 1}, 0, 0, true},
+		{"forgotten and known again", accepted, map[string]int{"1": 2, "2": 1, "3": 2}, 0, 0, true},
 		{"both right", []retry{at("1", broker.Duplicate, time.Minute), at("2", broker.Stored, 2*time.Minute)}, map[string]int{"1": 1, "2": 2}, time.Minute, 2*time.Minute + time.Second, false},
 	} {
 		known, newFrom, err := windowOf(c.retries, c.copies)

@@ -41,7 +41,7 @@ func (b *Bench) handOver(ctx context.Context, e ends) (broker.Delivery, error) {
 
 // stored is how often m is there.
 func (b *Bench) stored(ctx context.Context, e ends, m broker.Message) (int, error) {
-	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	copies, err := b.Copies(ctx, e.pub, e.rcv, m)
 	return copies[m.ID], err
 }
 

@@ -14,13 +14,14 @@ type History struct {
 	mu     sync.Mutex
 	start  time.Time
 	events []report.Event
-	lost   int // over maxEvents
+	lost   int // over max
+	max    int
 }
 
 // maxEvents bounds what one probe keeps; more than that nobody reads.
 const maxEvents = 2000
 
-func newHistory() *History { return &History{start: time.Now()} }
+func newHistory() *History { return &History{start: time.Now(), max: maxEvents} }
 
 // Add records an event. The time is monotonic, since the probe's start.
 func (h *History) Add(actor report.Actor, kind, id, format string, args ...any) {
@@ -30,7 +31,7 @@ func (h *History) Add(actor report.Actor, kind, id, format string, args ...any) 
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.events) == maxEvents {
+	if len(h.events) == h.max {
 		h.lost++
 		return
 	}

@@ -29,6 +29,7 @@ type mutation struct {
 	receive func(ctx context.Context, next driver.Receiver, max int, out *driver.Batch) error
 	settle  func(ctx context.Context, next driver.Receiver, ops []driver.Op)
 	limits  func(broker.Limits) broker.Limits
+	close   func(ctx context.Context, next driver.Receiver) error
 }
 
 // Mutants returns all of them.
@@ -40,11 +41,6 @@ func Mutants() []Mutant {
 		{"forgets-attempts", "receive", boundary.DeliverAttempt, mutation{receive: forgetAttempts}},
 		{"new-id-per-retry", "publish", boundary.PublishDedupLostResponse, mutation{publish: newIDs()}},
 		{"stored-for-a-duplicate", "publish", boundary.PublishDedupVerdict, mutation{publish: hideDuplicates}},
-		{"stored-for-unknown", "publish", boundary.PublishCancel, mutation{publish: calledInstead(broker.Unknown, broker.Stored)}},
-		{"refused-for-unknown", "publish", boundary.PublishCancel, mutation{publish: calledInstead(broker.Unknown, broker.Refused)}},
-		{"stored-for-pushed-back", "publish", boundary.PublishBackpressure, mutation{publish: calledInstead(broker.Refused, broker.Stored)}},
-		{"reorders-a-batch", "publish", boundary.PublishOrderKey, mutation{publish: backwards}},
-		{"tells-a-longer-window", "publish", boundary.PublishRetryHorizon, mutation{limits: longerWindow}},
 		{"copy-lost", "publish", boundary.EffectReplay, mutation{publish: loseCopies}},
 		{"nack-as-ack", "settle", boundary.EffectCommitUnknown, mutation{settle: ackNacks}},
 		{"ack-never-sent", "settle", boundary.EffectCrashAfterAck, mutation{settle: dropAcks}},
@@ -67,6 +63,26 @@ func Mutants() []Mutant {
 		{"gives-back-what-it-lost", "settle", boundary.SettleNackStale, mutation{receive: longLeases, settle: lostAsDone}},
 		{"extends-what-it-lost", "settle", boundary.SettleExtendStale, mutation{receive: longLeases, settle: extendAnything}},
 		{"takes-no-time-to-pass", "settle", boundary.FenceZombie, mutation{receive: longLeases, settle: lostAsDone}},
+		{"swallows-publish-errors", "publish", boundary.PublishDedupLostRequest, mutation{publish: swallowPublishErrors}},
+		{"cuts-ids", "publish", boundary.PublishIDLength, mutation{publish: changing(cutID)}},
+		{"folds-ids", "publish", boundary.PublishIDCharset, mutation{publish: changing(foldID)}},
+		{"takes-a-header-for-the-id", "publish", boundary.PublishDedupLookalikeHeader, mutation{publish: changing(headerAsID)}},
+		{"loses-headers", "publish", boundary.PublishDedupLookalikeHeader, mutation{publish: changing(loseHeaders)}},
+		{"stored-for-unknown", "publish", boundary.PublishCancel, mutation{publish: calledInstead(broker.Unknown, broker.Stored)}},
+		{"refused-for-unknown", "publish", boundary.PublishCancel, mutation{publish: calledInstead(broker.Unknown, broker.Refused)}},
+		{"stored-for-pushed-back", "publish", boundary.PublishBackpressure, mutation{publish: calledInstead(broker.Refused, broker.Stored)}},
+		{"reorders-a-batch", "publish", boundary.PublishOrderKey, mutation{publish: backwards}},
+		{"tells-a-longer-window", "publish", boundary.PublishRetryHorizon, mutation{limits: longerWindow}},
+
+		{"drops-keys", "publish", boundary.DeliverBody, mutation{publish: changing(func(m *broker.Message) { m.Key = "" })}},
+		{"drops-keys-of-order", "publish", boundary.DeliverOrderHeadOfLine, mutation{publish: changing(func(m *broker.Message) { m.Key = "" })}},
+		{"bodies-as-text", "publish", boundary.DeliverBody, mutation{publish: changing(bodyAsText)}},
+		{"loses-headers-that-repeat", "receive", boundary.DeliverBody, mutation{receive: dropRepeats}},
+		{"fetches-ahead", "receive", boundary.DeliverPrefetch, mutation{receive: fetchAhead}},
+		{"dead-letters-without-reason", "settle", boundary.DeliverDeadLetterReason, mutation{settle: dropReasons}},
+		{"acks-dead-letters", "settle", boundary.DeliverDeadLetterAttempts, mutation{settle: ackDeadLetters}},
+		{"close-that-leaks", "receive", boundary.DeliverClose, mutation{close: leak}},
+		{"retries-under-new-ids", "publish", boundary.DeliverExactlyOnce, mutation{publish: newIDs()}},
 	}
 }
 
@@ -135,6 +151,25 @@ func hideDuplicates(ctx context.Context, next driver.Publisher, ms []broker.Mess
 	}
 }
 
+// loseCopies takes what is published again on purpose for a retry.
+func loseCopies(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
+	own := slices.Clone(ms)
+	for i := range own {
+		own[i].Copy = ""
+	}
+	next.Publish(ctx, own, rs)
+}
+
+// ackNacks settles for good what is given back.
+func ackNacks(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	for i := range ops {
+		if ops[i].Settlement.Action == broker.Nack {
+			ops[i].Settlement.Action = broker.Ack
+		}
+	}
+	next.Settle(ctx, ops)
+}
+
 // calledInstead takes one verdict for another.
 func calledInstead(is, said broker.Verdict) func(context.Context, driver.Publisher, []broker.Message, []broker.Receipt) {
 	return func(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
@@ -163,25 +198,6 @@ func backwards(ctx context.Context, next driver.Publisher, ms []broker.Message, 
 func longerWindow(l broker.Limits) broker.Limits {
 	l.Window *= 3
 	return l
-}
-
-// loseCopies takes what is published again on purpose for a retry.
-func loseCopies(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
-	own := slices.Clone(ms)
-	for i := range own {
-		own[i].Copy = ""
-	}
-	next.Publish(ctx, own, rs)
-}
-
-// ackNacks settles for good what is given back.
-func ackNacks(ctx context.Context, next driver.Receiver, ops []driver.Op) {
-	for i := range ops {
-		if ops[i].Settlement.Action == broker.Nack {
-			ops[i].Settlement.Action = broker.Ack
-		}
-	}
-	next.Settle(ctx, ops)
 }
 
 // RunMutants runs each mutant of t's adapter against the claim that has to kill
@@ -297,4 +313,11 @@ func (r *mutantReceiver) Settle(ctx context.Context, ops []driver.Op) {
 		return
 	}
 	r.m.settle(ctx, r.Receiver, ops)
+}
+
+func (r *mutantReceiver) Close(ctx context.Context) error {
+	if r.m.close == nil {
+		return r.Receiver.Close(ctx)
+	}
+	return r.m.close(ctx, r.Receiver)
 }

@@ -23,20 +23,22 @@ const (
 	NeedFault   Need = 1 << iota // Instance.Inject
 	NeedRestart                  // Instance.Restart, on an instance of its own
 	NeedKill                     // Instance.Kill, on an instance of its own
-	NeedLeader                   // Instance.KillLeader, when nobody else is at work
 	NeedNetwork                  // Instance.Network, on an instance of its own
+	NeedLeader                   // Instance.KillLeader, when nobody else is at work
+	NeedQuiet                    // it loads the broker: alone, where a server is shared by all
 )
 
 func (n Need) has(o Need) bool { return n&o != 0 }
 
 // own reports whether the probe does what other probes would notice.
-func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedLeader | NeedNetwork) }
+func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedNetwork | NeedLeader) }
 
 // Probes returns all probes. Those that wait longest come first, so that a run
 // of several at a time ends soonest.
 func Probes() []Probe {
 	return []Probe{
 		{"zombie", effectClaims(zombied), 0, probeZombie},
+		{"exactly-once", claims(boundary.DeliverExactlyOnce), NeedFault | NeedQuiet, probeExactlyOnce},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},
 		{"final", claims(boundary.SettleFinal, boundary.DeliverRedeliverAfterAck), NeedRestart, probeFinal},
 		{"zombie-settle", claims(boundary.FenceZombie, boundary.SettleNackStale, boundary.SettleExtendStale), 0, probeZombieSettle},
@@ -67,7 +69,29 @@ func Probes() []Probe {
 		{"concurrent", claims(boundary.PublishDedupConcurrent), 0, probeConcurrent},
 		{"batch", claims(boundary.PublishBatchPartial, boundary.PublishBatchAtomic), 0, probeBatch},
 		{"scope", claims(boundary.PublishDedupScope), 0, probeScope},
+		{"window-anchor", claims(boundary.PublishDedupWindowAnchor), 0, probeWindowAnchor},
+		{"lost-request", claims(boundary.PublishDedupLostRequest), NeedFault, probeLostRequest},
+		{"after-purge", claims(boundary.PublishDedupAfterPurge), 0, probeAfterPurge},
+		{"ways", claims(boundary.PublishDedupTwoProducers, boundary.PublishDedupWithinBatch, boundary.PublishDedupOtherKey), 0, probeWays},
+		{"other-topic", claims(boundary.PublishDedupOtherTopic), 0, probeOtherTopic},
+		{"ids", claims(boundary.PublishIDLength, boundary.PublishIDCharset, boundary.PublishDedupLookalikeHeader), 0, probeIDs},
+		{"after-max", claims(boundary.DeliverDeadLetterAfterMax), 0, probeAfterMax},
+		{"reconnect", claims(boundary.DeliverRedeliverReconnect), NeedFault, probeReconnect},
+		{"order-redelivery", claims(boundary.DeliverOrderRedelivery), 0, probeOrderRedelivery},
+		{"head-of-line", claims(boundary.DeliverOrderHeadOfLine), 0, probeHeadOfLine},
+		{"dead-letter-content", claims(boundary.DeliverDeadLetterReason, boundary.DeliverDeadLetterAttempts), 0, probeLetter},
+		{"close", claims(boundary.DeliverClose), 0, probeClose},
+		{"prefetch", claims(boundary.DeliverPrefetch), 0, probePrefetch},
+		{"body", claims(boundary.DeliverBody), 0, probeBody},
 		{"verdict", claims(boundary.PublishDedupVerdict, boundary.PublishDedupBody, boundary.PublishDedupContent), 0, probeVerdict},
+		{"replay", slices.Concat(effectClaims(replayed), effectClaims(commitUnknown), effectClaims(rewound)), 0, probeReplay},
+		{"redelivered", claims(boundary.DeliverRedeliveredFlag), 0, probeRedelivered},
+		{"lease", claims(boundary.DeliverLeaseAccuracy, boundary.DeliverLeaseClock), 0, probeLease},
+		{"extend", claims(boundary.DeliverLeaseExtend), 0, probeExtend},
+		{"lease-default", claims(boundary.DeliverLeaseDefault), 0, probeLeaseDefault},
+		{"lease-max", claims(boundary.DeliverLeaseMax), 0, probeLeaseMax},
+		{"nack", claims(boundary.DeliverRedeliverNack), 0, probeNack},
+		{"push", claims(boundary.DeliverPush), 0, probePush},
 		{"replicated", claims(boundary.PublishAckReplicated), NeedLeader, probeReplicated},
 		{"retry-horizon", claims(boundary.PublishRetryHorizon), 0, probeRetryHorizon},
 		{"publish-order", claims(boundary.PublishOrderKey), NeedFault, probePublishOrder},
@@ -78,14 +102,6 @@ func Probes() []Probe {
 		{"missing-entity", claims(boundary.PublishMissingEntity), 0, probeMissingEntity},
 		{"unauthorized", claims(boundary.PublishUnauthorized), 0, probeUnauthorized},
 		{"documented", claims(boundary.PublishScheduled, boundary.PublishRegion), 0, probeDocumented},
-		{"replay", slices.Concat(effectClaims(replayed), effectClaims(commitUnknown), effectClaims(rewound)), 0, probeReplay},
-		{"redelivered", claims(boundary.DeliverRedeliveredFlag), 0, probeRedelivered},
-		{"lease", claims(boundary.DeliverLeaseAccuracy, boundary.DeliverLeaseClock), 0, probeLease},
-		{"extend", claims(boundary.DeliverLeaseExtend), 0, probeExtend},
-		{"lease-default", claims(boundary.DeliverLeaseDefault), 0, probeLeaseDefault},
-		{"lease-max", claims(boundary.DeliverLeaseMax), 0, probeLeaseMax},
-		{"nack", claims(boundary.DeliverRedeliverNack), 0, probeNack},
-		{"push", claims(boundary.DeliverPush), 0, probePush},
 	}
 }
 

@@ -145,7 +145,7 @@ func probeLeaseMax(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	until, n, taken, err := b.hold(ctx, e.rcv, other, &d, o.Lease)
+	until, n, taken, err := b.keepExtending(ctx, e.rcv, other, &d, o.Lease)
 	if err != nil {
 		return err
 	}
@@ -162,10 +162,10 @@ func probeLeaseMax(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// hold extends the lease of d until it is lost or the longest hold is over, and
+// keepExtending extends the lease of d until it is lost or the longest hold is over, and
 // returns until when it held, and whether other had the message then. The Extends are
 // too many for the history; their sum is in the notes.
-func (b *Bench) hold(ctx context.Context, r, other broker.Receiver, d *broker.Delivery, until time.Time) (end time.Time, n int, taken bool, err error) {
+func (b *Bench) keepExtending(ctx context.Context, r, other broker.Receiver, d *broker.Delivery, until time.Time) (end time.Time, n int, taken bool, err error) {
 	start, looked := b.Now(), time.Duration(0)
 	for {
 		now := b.Now()

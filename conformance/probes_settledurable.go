@@ -11,10 +11,10 @@ import (
 )
 
 // probeSettleDurable. Anomaly: acks were confirmed, the broker's process dies, and
-// their messages come again. Experiment: hold a hundred messages, ack one after the
+// their messages come again. Experiment: hold thirty messages, ack one after the
 // other as fast as the broker answers, and kill it meanwhile, so that there are acks
-// which it confirmed a moment before; start it again, let a lease pass, and look. Those that weren't acked
-// must come again, or it says nothing that the others don't.
+// which it confirmed a moment before; start it again, let a lease pass, and look.
+// Those that weren't acked must come again, or it says nothing that the others don't.
 func probeSettleDurable(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, nil)
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *Bench) killUnderAcks(ctx context.Context, e ends) (acked, open map[stri
 	// quiet time at once, and holds back what follows.
 	const quiet = 250 * time.Millisecond
 	for n := range attempts {
-		ds, err := b.stock(ctx, e, 50)
+		ds, err := b.stock(ctx, e, 30)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -212,7 +212,7 @@ func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) (out r
 	var all sync.WaitGroup
 	var disturbing []Probe
 	for _, p := range probes {
-		if t.Private == nil && (p.Needs.own() || shared.Advance != nil) {
+		if t.Private == nil && (p.Needs.own() || p.Needs.has(NeedQuiet) || shared.Advance != nil) {
 			disturbing = append(disturbing, p)
 			continue
 		}

@@ -81,6 +81,9 @@ type Target struct {
 	// Stores guard effects in the probes of hop 3; without one of a kind the claims about
 	// it are not verifiable. They must be given to RunIfWorker too.
 	Stores []Store
+	// Soak is how many messages the soak for the label exactly-once sends. Default
+	// 10,000; fewer for a server that is too slow for so many.
+	Soak int
 	// Patience is how long a probe waits for a message before it says that
 	// there is none. Default 2 s.
 	Patience time.Duration
@@ -121,6 +124,10 @@ type Instance struct {
 	// verifiable.
 	Restart func(ctx context.Context) error
 	Kill    func(ctx context.Context) error
+	// Purge removes all messages of an entity by the broker's own command for that,
+	// which package broker has none for. It is ErrUnsupported where the broker has
+	// none either. Nil: not verifiable.
+	Purge func(ctx context.Context, e broker.Entity) error
 	// Advance moves the broker's clock. Nil: its time is real and waited for.
 	Advance func(d time.Duration)
 	// Now is the broker's clock; time.Now if nil.
@@ -156,9 +163,9 @@ type FaultKind string
 const (
 	LoseRequest  FaultKind = "lose-request"  // it never reaches the broker
 	LoseResponse FaultKind = "lose-response" // the broker applies it and nobody hears
-	PushBack     FaultKind = "push-back"     // it is answered as by a broker that is full or throttles
 	DelayRequest FaultKind = "delay"         // it is held back for Fault.Delay and arrives then
 	CutRequest   FaultKind = "cut"           // the connection is closed instead of passing it on
+	PushBack     FaultKind = "push-back"     // it is answered as by a broker that is full or throttles
 )
 
 // Fault strikes requests at a protocol point.

@@ -83,7 +83,14 @@ func (r *rabbitLink) concerns(ch *rabbitChannel, m amqp.Method, args []byte, nam
 		_, exchange, key := publishArgs(args)
 		return name == exchange || name == key || exchange != "" && r.bound(exchange, name)
 	}
-	return slices.Contains(r.entities(ch, m, args), name)
+	names := r.entities(ch, m, args)
+	switch m {
+	case amqp.BasicAck, amqp.BasicNack, amqp.BasicReject: // also by an exchange of their queue
+		if slices.ContainsFunc(names, func(queue string) bool { return r.bound(name, queue) }) {
+			return true
+		}
+	}
+	return slices.Contains(names, name)
 }
 
 // entities are the names of queues, exchanges and keys in a request; mu is held.

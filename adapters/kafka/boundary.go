@@ -59,6 +59,7 @@ func GroupBoundary() boundary.Boundary {
 	}
 	maps.Copy(e, groupLeases())
 	groupSettleEntries(e)
+	groupDelivery(e)
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, consumer group; measured on 4.2.0: one node and three, the classic protocol and KIP-848's, transaction.version 1 and 2", Entries: groupEffects(e), Limits: limitsGroup()}
 }
 
@@ -117,6 +118,7 @@ func ShareBoundary() boundary.Boundary {
 	}
 	maps.Copy(e, shareLeases())
 	shareSettleEntries(e)
+	shareDelivery(e)
 	return boundary.Boundary{Broker: "kafka", Of: "Apache Kafka 4.x, share group (KIP-932); measured on 4.2.0: one node and three", Entries: shareEffects(e), Limits: limitsShare()}
 }
 
@@ -170,6 +172,45 @@ func hopOne() map[boundary.Claim]boundary.Entry {
 		boundary.PublishDedupConcurrent: {
 			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
 		},
+		boundary.PublishDedupWindowAnchor: {
+			Declared: boundary.None, Documented: boundary.None, Sources: []string{"KAF-F-01"},
+			Note: "No ID is remembered, so there is no window.",
+		},
+		boundary.PublishDedupLostRequest: {
+			Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"KAF-F-04", "KAF-F-10"},
+			Note: "The record's sequence number is spent, and a gap would be refused: so the SDK sends the record again before what is behind it, and a retry with the same publisher joins it.",
+		},
+		boundary.PublishDedupTwoProducers: {
+			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
+			Note: "Each producer has its own sequence numbers. Dedup by the ID when consuming.",
+		},
+		boundary.PublishDedupAfterPurge: {
+			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
+			Note: "By DeleteRecords, which is what Kafka has for a purge.",
+		},
+		boundary.PublishDedupWithinBatch: {
+			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
+			Note: "Also within one batch of the protocol.",
+		},
+		boundary.PublishDedupOtherKey: {
+			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
+			Note: "And perhaps in another partition, where a consumer that keeps positions doesn't see the first. Derive the key from the ID's own data.",
+		},
+		boundary.PublishDedupOtherTopic: {
+			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
+		},
+		boundary.PublishDedupLookalikeHeader: {
+			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"KAF-F-100"},
+			Note: "The broker gives no header a meaning.",
+		},
+		boundary.PublishIDLength: {
+			Declared: boundary.KeptNotDeduped, Documented: boundary.KeptNotDeduped, Sources: []string{"KAF-F-01", "KAF-F-100"},
+			Note: "The ID is a header's value, whole.",
+		},
+		boundary.PublishIDCharset: {
+			Declared: boundary.KeptNotDeduped, Documented: boundary.KeptNotDeduped, Sources: []string{"KAF-F-01", "KAF-F-100"},
+			Note: "A header's value is bytes.",
+		},
 		boundary.EffectCrashAfterEffect: {
 			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-14", "KAF-F-52"},
 			Note: "Kafka's transactions cover Kafka alone. Commit the ID together with the effect, in a dedup store.",
@@ -180,5 +221,6 @@ func hopOne() map[boundary.Claim]boundary.Entry {
 		},
 	}
 	maps.Copy(e, refusals())
+	maps.Copy(e, delivery())
 	return e
 }

@@ -28,8 +28,8 @@ func TestBoundariesAreComplete(t *testing.T) {
 		boundary.DeliverRedeliverCrash:     {boundary.AfterSession, boundary.AtOnce},
 		boundary.DeliverRedeliverNackDelay: {boundary.Honoured, boundary.Unsupported},
 		boundary.DeliverAttempt:            {boundary.PerReceiver, boundary.Approximate},
-		boundary.DeliverOrderKey:           {boundary.OverNack, boundary.None},
 		boundary.PublishOrderKey:           {boundary.OverFailure, boundary.None},
+		boundary.DeliverOrderKey:           {boundary.OverNack, boundary.None},
 		boundary.SettleAnswer:              {boundary.PendingFirst, boundary.Confirmed},
 		boundary.SettleLostResponse:        {boundary.ConfirmedAgain, boundary.StaysUnknown},
 	}

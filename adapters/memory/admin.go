@@ -167,6 +167,22 @@ func (b *Broker) deleteSubscription(s *subscription) {
 	s.wakeAll()
 }
 
+// Purge removes all messages of a topic, also those that consumers hold. Its IDs
+// stay known until their window ends. It returns broker.ErrNotFound for a topic
+// that there isn't.
+func (b *Broker) Purge(topic string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.begin()
+	defer b.arm(now)
+	t := b.topics[topic]
+	if t == nil {
+		return broker.Errorf(broker.ErrNotFound, nil, "purge topic %s", topic)
+	}
+	t.lose(0, b.broken.dedupAfterPurge)
+	return nil
+}
+
 // deleteUnused deletes a topic that no subscription reads or buries its dead
 // in; t may be nil.
 func (b *Broker) deleteUnused(t *topic) {

@@ -26,6 +26,17 @@ func Boundary() boundary.Boundary {
 		boundary.SettleHalfOpen:            {Declared: boundary.SaysUnknown, Note: "There is no network; a lost answer is Unknown."},
 		boundary.PublishDedupConcurrent:    {Declared: boundary.Once, Note: "One of the publishers gets Stored, the others Duplicate."},
 
+		boundary.PublishDedupWindowAnchor:    {Declared: boundary.FirstSighting, Note: "Give up a retry, or make a new message of it, before the window is over."},
+		boundary.PublishDedupLostRequest:     {Declared: boundary.Once, Note: "Retry with the same ID: what never arrived is not known."},
+		boundary.PublishDedupTwoProducers:    {Declared: boundary.Once, Note: "The topic keeps the IDs, whoever publishes."},
+		boundary.PublishDedupAfterPurge:      {Declared: boundary.Once, Note: "Broker.Purge leaves the IDs: wait for the end of the window, or set Copy, before the same messages are sent again."},
+		boundary.PublishDedupWithinBatch:     {Declared: boundary.Once, Note: "The first gets Stored, the second Duplicate."},
+		boundary.PublishDedupOtherKey:        {Declared: boundary.Once, Note: "The first key counts."},
+		boundary.PublishDedupOtherTopic:      {Declared: boundary.Twice, Note: "Topics have no common memory: send a retry to the topic of the first attempt."},
+		boundary.PublishDedupLookalikeHeader: {Declared: boundary.Kept, Note: "A header means nothing to the broker, whatever its name."},
+		boundary.PublishIDLength:             {Declared: boundary.KeptAndDeduped, Note: "Up to broker.MaxID bytes; Publish refuses a longer one."},
+		boundary.PublishIDCharset:            {Declared: boundary.KeptAndDeduped, Note: "Any bytes but NUL, compared byte by byte."},
+
 		boundary.DeliverRedeliverExpiry:    {Declared: boundary.AfterLease, Note: "Extend a lease before it ends, or be ready for a second delivery elsewhere."},
 		boundary.DeliverRedeliverCrash:     {Declared: boundary.AfterLease, Note: "A consumer that doesn't close its receiver keeps its messages until their lease ends."},
 		boundary.DeliverRedeliverNackDelay: {Declared: boundary.Honoured, Note: "With Ordered the key waits along."},
@@ -39,11 +50,22 @@ func Boundary() boundary.Boundary {
 		boundary.SettleFinal:               {Declared: boundary.Final, Note: "What was confirmed doesn't come back, nor after Kill."},
 		boundary.VendorSettleStale:         {Declared: boundary.Refused, Note: "The broker knows each delivery by a lease number."},
 
+		boundary.DeliverOrderRedelivery:    {Declared: boundary.OverNack, Note: "With Ordered; what is given back or expires holds its key up."},
+		boundary.DeliverOrderHeadOfLine:    {Declared: boundary.KeyWaits, Note: "With Ordered, whoever receives: one message of a key is out at a time, and other keys go on."},
+		boundary.DeliverDeadLetterAfterMax: {Declared: boundary.Moved, Note: "Each hand-over counts, whatever ends it."},
+		boundary.DeliverDeadLetterReason:   {Declared: boundary.Kept, Note: "In the header onceline-dead-letter-reason."},
+		boundary.DeliverDeadLetterAttempts: {Declared: boundary.Kept, Note: "In the header onceline-dead-letter-attempts; the rest is as it was."},
+		boundary.DeliverClose:              {Declared: boundary.AtOnce, Note: "It costs each message an attempt."},
+		boundary.DeliverPrefetch:           {Declared: boundary.Exact, Note: "A receiver takes what it is asked for and keeps no more."},
+		boundary.DeliverBody:               {Declared: boundary.Exact, Note: "Body and headers are the consumer's own copy."},
+		boundary.DeliverRedeliverReconnect: {Declared: boundary.AfterLease, Note: "The handles end with the connection; what they held comes again after its lease."},
+		boundary.DeliverExactlyOnce:        {Declared: boundary.Once, Note: "As long as retries come within the window and no process fails. An effect needs a dedup store all the same."},
+
 		boundary.EffectCrashAfterEffect: {Declared: boundary.Twice, Note: "No broker closes hop 3: commit the ID together with the effect, in a dedup store."},
 		boundary.EffectZombie:           {Declared: boundary.Twice, Note: "The late ack is refused, but its effect was done: commit the ID together with the effect."},
 	}
-	maps.Copy(entries, refusals())
 	maps.Copy(entries, leases())
 	settleEntries(entries)
+	maps.Copy(entries, refusals())
 	return boundary.Boundary{Broker: "memory", Of: "the reference implementation in memory", Entries: effects(entries), Limits: limits()}
 }

@@ -10,6 +10,7 @@ type broken struct {
 	dedup, dedupAcrossKeys, dedupAcrossPublishers, dedupAfterAck, dedupAfterRestart bool
 	dedupOnBody, otherBodyStored, otherBodyRefused                                  bool
 	windowHalved, windowDoubled, windowRefreshed                                    bool
+	dedupAfterPurge, dedupWithinBatch, dedupAcrossTopics                            bool
 	dedupVerdict, duplicatePosition, duplicatesCalledStored                         bool
 	batchAlone, batchReceipts                                                       bool
 	durableAck, durableState, lostResponseStored                                    bool
@@ -25,6 +26,9 @@ type broken struct {
 	settleAnswer, settleAnswersLost, settleMemory bool
 	lostSettleUnknown                             bool
 	leaseTold, handlesAcrossCuts                  bool
+
+	keyOrderOverExpiry, expiryCount, prefetch bool
+	deadLetterReason, deadLetterAttempts      bool
 }
 
 // hashes reports whether a body has to be compared with an earlier one.
@@ -257,3 +261,36 @@ func WithoutLeaseTold() Option { return func(b *Broker) { b.broken.leaseTold = t
 
 // WithHandlesAcrossCuts lets handles live on when their connection is cut.
 func WithHandlesAcrossCuts() Option { return func(b *Broker) { b.broken.handlesAcrossCuts = true } }
+
+// WithoutDedupAfterPurge forgets the IDs along with the messages when a topic is
+// purged.
+func WithoutDedupAfterPurge() Option { return func(b *Broker) { b.broken.dedupAfterPurge = true } }
+
+// WithoutDedupWithinBatch compares an ID with those of earlier publishes alone: one
+// that comes twice in a publish is stored twice.
+func WithoutDedupWithinBatch() Option { return func(b *Broker) { b.broken.dedupWithinBatch = true } }
+
+// WithDedupAcrossTopics takes an ID for known that another topic has seen.
+func WithDedupAcrossTopics() Option { return func(b *Broker) { b.broken.dedupAcrossTopics = true } }
+
+// WithoutKeyOrderOverExpiry takes Entity.Ordered and lets the next message of a key
+// come before one whose lease has ended.
+func WithoutKeyOrderOverExpiry() Option {
+	return func(b *Broker) { b.broken.keyOrderOverExpiry = true }
+}
+
+// WithoutExpiryCounted counts no delivery whose lease has ended: a message that kills
+// its consumers never reaches MaxDeliveries.
+func WithoutExpiryCounted() Option { return func(b *Broker) { b.broken.expiryCount = true } }
+
+// WithPrefetch takes up to five messages more than a Receive asks for, and keeps them
+// until their lease ends or the receiver is closed.
+func WithPrefetch() Option { return func(b *Broker) { b.broken.prefetch = true } }
+
+// WithoutDeadLetterReason leaves the reason out of a dead letter.
+func WithoutDeadLetterReason() Option { return func(b *Broker) { b.broken.deadLetterReason = true } }
+
+// WithoutDeadLetterAttempts leaves the number of deliveries out of a dead letter.
+func WithoutDeadLetterAttempts() Option {
+	return func(b *Broker) { b.broken.deadLetterAttempts = true }
+}

@@ -23,6 +23,15 @@ func (x *bench) verdicts(msgs ...broker.Message) string {
 	return s
 }
 
+// verdictsOf is what was said of the messages of one call.
+func verdictsOf(rs []broker.Receipt) string {
+	s := ""
+	for _, r := range rs {
+		s += r.Verdict.String() + " "
+	}
+	return s
+}
+
 // vendor returns a receiver without the fence.
 func (x *bench) vendor() broker.Receiver {
 	x.t.Helper()
@@ -77,6 +86,25 @@ var promises = []struct {
 		x.b.Restart(true)
 		return s + x.verdicts(message("a")) + ids(x.available(x.rcv, 1))
 	}, "Stored@1 Duplicate@1 Duplicate@1 a ", "Stored@1 Duplicate@1 Stored@2 a ", false},
+	{"WithoutDedupAfterPurge", WithoutDedupAfterPurge(), func(x *bench) string {
+		x.publish("a")
+		held := x.one(x.rcv)
+		x.publish("b")
+		must(x.t, x.b.Purge("orders"))
+		o, _ := held.Ack(x.t.Context())
+		return x.verdicts(message("a"), message("c")) + ids(x.available(x.rcv, 9)) + o.State.String()
+	}, "Duplicate@1 Stored@3 c LeaseLost", "Stored@3 Stored@4 a c LeaseLost", false},
+	{"WithoutDedupWithinBatch", WithoutDedupWithinBatch(), func(x *bench) string {
+		return x.verdicts(message("a")) + verdictsOf(x.send(message("a"), message("b"), message("b")))
+	}, "Stored@1 Duplicate Stored Duplicate ", "Stored@1 Duplicate Stored Stored ", false},
+	{"WithDedupAcrossTopics", WithDedupAcrossTopics(), func(x *bench) string {
+		must(x.t, x.conn.Ensure(x.t.Context(), broker.Entity{Topic: "others", Window: windowTime}))
+		s := x.verdicts(message("a"))
+		x.pub = x.publisher("others")
+		s += x.verdicts(message("a"), message("b"))
+		x.clock.Advance(windowTime)
+		return s + x.verdicts(message("a"))
+	}, "Stored@1 Stored@1 Stored@2 Stored@3 ", "Stored@1 Duplicate@1 Stored@1 Stored@2 ", false},
 	{"WithDedupOnBody", WithDedupOnBody(), func(x *bench) string {
 		return x.verdicts(broker.Message{ID: "a", Body: []byte("x")}, broker.Message{ID: "b", Body: []byte("x")}, broker.Message{ID: "c", Body: []byte("y")})
 	}, "Stored@1 Stored@2 Stored@3 ", "Stored@1 Duplicate@1 Stored@2 ", false},
@@ -210,6 +238,41 @@ var promises = []struct {
 		o, _ := d.Ack(x.t.Context())
 		return o.State.String()
 	}, "LeaseLost", "Confirmed", false},
+	{"WithoutKeyOrderOverExpiry", WithoutKeyOrderOverExpiry(), func(x *bench) string {
+		x.send(broker.Message{ID: "k1", Key: "k"}, broker.Message{ID: "k2", Key: "k"})
+		x.one(x.rcv)
+		x.clock.Advance(leaseTime)
+		return ids(x.available(x.rcv, 9))
+	}, "k1 ", "k2 k1 ", true},
+	{"WithoutExpiryCounted", WithoutExpiryCounted(), func(x *bench) string {
+		x.publish("a")
+		for range 3 {
+			x.one(x.rcv)
+			x.clock.Advance(leaseTime)
+		}
+		return fmt.Sprint(x.stats())
+	}, "{0 0 0 0 0}", "{1 0 0 0 0}", false},
+	{"WithPrefetch", WithPrefetch(), func(x *bench) string {
+		x.publish("a", "b", "c")
+		x.one(x.rcv)
+		s := fmt.Sprint(x.stats())
+		must(x.t, x.rcv.Close(x.t.Context()))
+		return s + fmt.Sprint(x.stats())
+	}, "{2 0 0 1 0}{3 0 0 0 0}", "{0 0 0 3 0}{3 0 0 0 0}", false},
+	{"WithoutDeadLetterReason", WithoutDeadLetterReason(), askLetter, "why/1", "/1", false},
+	{"WithoutDeadLetterAttempts", WithoutDeadLetterAttempts(), askLetter, "why/1", "why/", false},
+}
+
+// askLetter returns reason and number of deliveries of a dead letter.
+func askLetter(x *bench) string {
+	must(x.t, x.conn.Ensure(x.t.Context(), broker.Entity{Topic: "dead", Subscription: "dead/s"}))
+	x.publish("a")
+	x.settled(x.one(x.rcv).DeadLetter(x.t.Context(), "why"))
+	ds := x.availableFrom(x.receiver("dead/s"), "dead/s", 1)
+	if len(ds) != 1 {
+		x.t.Fatal(ds)
+	}
+	return ds[0].Headers.Get(driver.HeaderReason) + "/" + ds[0].Headers.Get(driver.HeaderAttempts)
 }
 
 func askWindow(wait time.Duration) func(*bench) string {

@@ -177,6 +177,12 @@ func (b *Broker) begin() int64 {
 		if it.state == inFlight {
 			// As of when the lease ended, not of when it is noticed: a clock
 			// may have been advanced by hours.
+			if b.broken.expiryCount {
+				it.attempts--
+			}
+			if b.broken.keyOrderOverExpiry {
+				s.nextOf(it)
+			}
 			s.release(it, 0, it.at)
 			continue
 		}

@@ -95,6 +95,9 @@ func (r *receiver) pull(max int, out *driver.Batch) (int, error) {
 			r.sub.waiters.push(&r.wait)
 			break
 		}
+		if b.broken.prefetch {
+			r.sub.take(r, 5, now)
+		}
 		i := b.faults.strike(Receive, response, r.name, r.sub.topic.name)
 		if i == nil {
 			break

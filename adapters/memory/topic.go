@@ -122,6 +122,14 @@ func (t *topic) sight(m *broker.Message, scope string, now int64) (known sightin
 		}
 		return known, true
 	}
+	if t.b.broken.dedupAcrossTopics {
+		for _, other := range t.b.topics {
+			other.forget(now)
+			if known, found = other.seen[key]; found {
+				return known, true
+			}
+		}
+	}
 	if t.b.broken.dedupOnBody {
 		byBody := "\x00body\x00" + strconv.FormatUint(s.body, 36)
 		if known, found = t.seen[byBody]; found {
@@ -143,6 +151,7 @@ func (t *topic) append(msgs []broker.Message, receipts []broker.Receipt, scope s
 	t.forget(now)
 	var cells []cell // the chunk being filled
 	bodies, headers := roomFor(msgs)
+	first := t.next
 	for i := range msgs {
 		m := &msgs[i]
 		if !trusted {
@@ -151,7 +160,7 @@ func (t *topic) append(msgs []broker.Message, receipts []broker.Receipt, scope s
 				continue
 			}
 		}
-		if known, found := t.sight(m, scope, now); found {
+		if known, found := t.sight(m, scope, now); found && !(t.b.broken.dedupWithinBatch && known.offset >= first) {
 			receipts[i] = broker.Receipt{Verdict: broker.Duplicate, Position: broker.Position{Offset: known.offset}}
 			if t.b.broken.otherBodyRefused && known.body != maphash.Bytes(bodySeed, m.Body) {
 				receipts[i] = broker.Receipt{Verdict: broker.Refused,
@@ -229,10 +238,14 @@ func (t *topic) bury(s *subscription, it *item, reason string, now int64) {
 			headers = append(headers, h)
 		}
 	}
-	m.Headers = append(headers,
-		broker.Header{Key: driver.HeaderReason, Value: reason},
-		broker.Header{Key: driver.HeaderSource, Value: s.name},
-		broker.Header{Key: driver.HeaderAttempts, Value: strconv.Itoa(it.attempts)})
+	if !t.b.broken.deadLetterReason {
+		headers = append(headers, broker.Header{Key: driver.HeaderReason, Value: reason})
+	}
+	headers = append(headers, broker.Header{Key: driver.HeaderSource, Value: s.name})
+	if !t.b.broken.deadLetterAttempts {
+		headers = append(headers, broker.Header{Key: driver.HeaderAttempts, Value: strconv.Itoa(it.attempts)})
+	}
+	m.Headers = headers
 	var receipt [1]broker.Receipt
 	t.append([]broker.Message{m}, receipt[:], s.name, now, true)
 }

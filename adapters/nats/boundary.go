@@ -62,6 +62,45 @@ func Boundary() boundary.Boundary {
 			boundary.PublishDedupConcurrent: {
 				Declared: boundary.Once, Sources: []string{"NATS-F-01", "NATS-F-06"},
 			},
+			boundary.PublishDedupWindowAnchor: {
+				Declared: boundary.FirstSighting, Sources: []string{"NATS-F-100"},
+				Note: "Bound the retries of a message, as broker.Retry does by the window: the last one may come no later than the window after the first.",
+			},
+			boundary.PublishDedupLostRequest: {
+				Declared: boundary.Once, Sources: []string{"NATS-F-01", "NATS-F-100"},
+				Note: "An ID is known from when its message is stored. A retry comes behind what was published meanwhile.",
+			},
+			boundary.PublishDedupTwoProducers: {
+				Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"NATS-F-01"},
+			},
+			boundary.PublishDedupAfterPurge: {
+				Declared: boundary.Once, Sources: []string{"NATS-F-07"},
+				Note: "Until the server restarts, which forgets the IDs of what was purged. To send the same messages anew right after a purge, set Copy or wait for the end of the window: the receipt says Duplicate, and nothing is stored.",
+			},
+			boundary.PublishDedupWithinBatch: {
+				Declared: boundary.Once, Sources: []string{"NATS-F-05", "NATS-F-06"},
+				Note: "In a cluster the second may be told that the first is still in process, which is Unknown: retry it. The server's atomic batches would be refused as a whole; they are not used.",
+			},
+			boundary.PublishDedupOtherKey: {
+				Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"NATS-F-01"},
+				Note: "The key is a header that the server doesn't read: the first one counts.",
+			},
+			boundary.PublishDedupOtherTopic: {
+				Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"NATS-F-01"},
+				Note: "On another subject of the stream, and then whoever reads that subject alone gets nothing. On another stream it is another message.",
+			},
+			boundary.PublishDedupLookalikeHeader: {
+				Declared: boundary.Kept, Sources: []string{"NATS-F-101"},
+				Note: "The adapter sends no user's header under a name that begins with Nats-: it travels in onceline-headers. Other clients see it there alone.",
+			},
+			boundary.PublishIDLength: {
+				Declared: boundary.KeptAndDeduped, Sources: []string{"NATS-F-01"},
+				Note: "The server compares the whole header value.",
+			},
+			boundary.PublishIDCharset: {
+				Declared: boundary.KeptAndDeduped, Sources: []string{"NATS-F-101"},
+				Note: "What isn't printable ASCII, or has spaces around it, is hashed in Nats-Msg-Id; the ID itself travels in onceline-id. A producer without this toolkit must do the same to be deduped against.",
+			},
 			boundary.DeliverRedeliverExpiry: {
 				Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"NATS-F-21", "NATS-F-22", "NATS-F-28"},
 				Note: "The lease runs from the hand-over. Receive asks for no more than its caller wants, so none of it is spent in a buffer.",
@@ -119,8 +158,9 @@ func Boundary() boundary.Boundary {
 			},
 		}),
 	}
-	maps.Copy(b.Entries, refusals())
 	maps.Copy(b.Entries, leases())
 	settleEntries(b.Entries)
+	maps.Copy(b.Entries, refusals())
+	maps.Copy(b.Entries, delivery())
 	return b
 }

@@ -15,13 +15,13 @@ func BoundaryMemory() boundary.Boundary {
 		Note: "After a restart there is neither the first message nor a stream for the second. An application that ensures the stream anew stores the second, whether the first was consumed or not.",
 	}
 	note(b, boundary.SettleFinal, "NATS-F-09", "A restart leaves nothing that could come again.")
+	note(b, boundary.DeliverRedeliverAfterAck, "NATS-F-09", "A restart leaves nothing that could come again.")
+	b.Entries[boundary.SettleDurable] = boundary.Entry{Declared: boundary.Final, Sources: []string{"NATS-F-09"},
+		Note: "A crash leaves nothing that could come again, neither acked nor unacked."}
 	b.Entries[boundary.PublishAckReplicated] = boundary.Entry{
 		Declared: boundary.Lost, Sources: []string{"NATS-F-09"},
 		Note: "With one replica the stream is gone for good with its server. Ask for three ([Replicas]).",
 	}
-	note(b, boundary.DeliverRedeliverAfterAck, "NATS-F-09", "A restart leaves nothing that could come again.")
-	b.Entries[boundary.SettleDurable] = boundary.Entry{Declared: boundary.Final, Sources: []string{"NATS-F-09"},
-		Note: "A crash leaves nothing that could come again, neither acked nor unacked."}
 	return b
 }
 

@@ -110,6 +110,34 @@ func common() map[boundary.Claim]boundary.Entry {
 		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Sources: []string{"PS-F-220"}},
 		boundary.SettleHalfOpen:            {Declared: boundary.SaysUnknown, Sources: []string{"PS-F-220"}, Note: "The same settle once more asks."},
 		boundary.PublishDedupConcurrent:    twice,
+		boundary.PublishDedupWindowAnchor: {
+			Declared: boundary.None, Documented: boundary.None, Sources: []string{"PS-F-01"},
+			Note: "No ID is remembered, so there is no window.",
+		},
+		boundary.PublishDedupLostRequest: {
+			Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"PS-F-01", "PS-F-05"},
+			Note: "The publisher can't tell this from a lost answer, whose retry is stored twice.",
+		},
+		boundary.PublishDedupTwoProducers: twice,
+		boundary.PublishDedupAfterPurge: {
+			Declared: boundary.Twice, Sources: []string{"PS-F-01", "PS-F-29"},
+			Note: "By Seek to now, which is what the service has for a purge.",
+		},
+		boundary.PublishDedupWithinBatch: twice,
+		boundary.PublishDedupOtherKey:    twice,
+		boundary.PublishDedupOtherTopic:  twice,
+		boundary.PublishDedupLookalikeHeader: {
+			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"PS-F-01", "PS-F-35"},
+			Note: "The service reads no dedup ID, and keeps to itself only names that begin with goog: those travel in onceline-headers.",
+		},
+		boundary.PublishIDLength: {
+			Declared: boundary.KeptNotDeduped, Sources: []string{"PS-F-01", "PS-F-35"},
+			Note: "The ID is an attribute, and several where escaping makes it longer than one may be.",
+		},
+		boundary.PublishIDCharset: {
+			Declared: boundary.KeptNotDeduped, Sources: []string{"PS-F-01", "PS-F-35"},
+			Note: "What isn't UTF-8 is percent-encoded in the attribute.",
+		},
 		boundary.DeliverRedeliverExpiry: {
 			Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"PS-F-09", "PS-F-10"},
 			Note: "The lease is the ack deadline, 10 to 600 s, counted from before the pull. Nothing is prefetched, and nothing is extended behind the application's back. A retry policy of the subscription comes on top.",
@@ -151,7 +179,8 @@ func common() map[boundary.Claim]boundary.Entry {
 			Note: "Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
-	maps.Copy(e, refusals())
 	maps.Copy(e, leases(false))
+	maps.Copy(e, refusals())
+	maps.Copy(e, delivery())
 	return effects(maps.Clone(e))
 }

@@ -41,6 +41,8 @@ func BoundaryQuorum() boundary.Boundary {
 	})
 	maps.Copy(entries, quorumLeases())
 	settleEntries(entries)
+	maps.Copy(entries, delivery())
+	quorumDelivery(entries)
 	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + quorumOf, Entries: entries, Limits: limitsQuorum(),
 		Earlier: []boundary.Earlier{quorum3()}}
 }
@@ -81,6 +83,8 @@ func BoundaryClassic() boundary.Boundary {
 	})
 	maps.Copy(entries, leases(false))
 	settleEntries(entries)
+	maps.Copy(entries, delivery())
+	classicDelivery(entries)
 	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + classicOf, Entries: entries, Limits: limits(),
 		Earlier: []boundary.Earlier{classic42(), classic3()}}
 }
@@ -111,6 +115,20 @@ func shared() map[boundary.Claim]boundary.Entry {
 		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Sources: []string{"RMQ-F-220"}},
 		boundary.SettleHalfOpen:            {Declared: boundary.NotApplicable, Sources: []string{"RMQ-F-220"}, Note: "An ack has no answer that could be missing: it is Sent."},
 		boundary.PublishDedupConcurrent:    twice,
+		boundary.PublishDedupWindowAnchor:  {Declared: boundary.None, Documented: boundary.None, Sources: []string{"RMQ-F-01"}, Note: "No ID is remembered, so there is no window."},
+		boundary.PublishDedupLostRequest: {Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"RMQ-F-01", "RMQ-F-03"},
+			Note: "What never arrived is confirmed by nobody. The publisher can't tell this from a lost confirm, whose retry is stored twice."},
+		boundary.PublishDedupTwoProducers: twice,
+		boundary.PublishDedupAfterPurge:   twice,
+		boundary.PublishDedupWithinBatch:  twice,
+		boundary.PublishDedupOtherKey:     twice,
+		boundary.PublishDedupOtherTopic:   twice,
+		boundary.PublishDedupLookalikeHeader: {Declared: boundary.Kept, Sources: []string{"RMQ-F-01", "RMQ-F-100"},
+			Note: "A header that begins with x- travels in onceline-headers, so that neither the broker nor a plugin acts on it: the dedup plugin's x-deduplication-header has to be set by other means."},
+		boundary.PublishIDLength: {Declared: boundary.KeptNotDeduped, Sources: []string{"RMQ-F-01"},
+			Note: "message-id holds 255 bytes. A longer ID is hashed there, and whole in onceline-id."},
+		boundary.PublishIDCharset: {Declared: boundary.KeptNotDeduped, Sources: []string{"RMQ-F-01"},
+			Note: "What isn't UTF-8 is hashed in message-id, and whole in onceline-id."},
 		boundary.DeliverRedeliverCrash: {
 			Declared: boundary.AtOnce, Documented: boundary.AtOnce, Sources: []string{"RMQ-F-12", "RMQ-F-45"},
 			Note: "As soon as the node notices: at once when the consumer's process dies, after two heartbeats when its host or the network does. Where a node of a quorum queue dies too, with messages handed out on it, 3.10.8 gave them to nobody before the queue's next election; rebalance the queue's leaders after such a death, or receive by a standing window.",

@@ -67,6 +67,43 @@ func BoundaryStream() boundary.Boundary {
 			boundary.PublishDedupConcurrent: {
 				Declared: boundary.Twice, Sources: []string{"RMS-F-01", "RMS-F-04"},
 			},
+			boundary.PublishDedupWindowAnchor: {
+				Declared: boundary.None, Documented: boundary.None, Sources: []string{"RMS-F-01"},
+				Note: "Only a publisher's highest publishing ID is remembered, and that without a time.",
+			},
+			boundary.PublishDedupLostRequest: {
+				Declared: boundary.Once, Sources: []string{"RMS-F-02", "RMS-F-17"},
+				Note: "A message below the highest publishing ID is confirmed and dropped though it was never stored. The adapter therefore sends nothing new before the broker has said how far it got; a client that goes on with higher IDs loses the message.",
+			},
+			boundary.PublishDedupTwoProducers: {
+				Declared: boundary.Twice, Sources: []string{"RMS-F-01", "RMS-F-04"},
+			},
+			boundary.PublishDedupAfterPurge: {
+				Declared: boundary.NotApplicable, Sources: []string{"RMS-F-10"},
+				Note: "A stream has no purge: it is emptied by its retention alone, or deleted.",
+			},
+			boundary.PublishDedupWithinBatch: {
+				Declared: boundary.Twice, Sources: []string{"RMS-F-01"},
+				Note: "Each message of a call has a publishing ID of its own.",
+			},
+			boundary.PublishDedupOtherKey: {
+				Declared: boundary.Twice, Sources: []string{"RMS-F-01"},
+			},
+			boundary.PublishDedupOtherTopic: {
+				Declared: boundary.Twice, Sources: []string{"RMS-F-01"},
+			},
+			boundary.PublishDedupLookalikeHeader: {
+				Declared: boundary.Kept, Sources: []string{"RMS-F-01"},
+				Note: "The broker doesn't read into a message.",
+			},
+			boundary.PublishIDLength: {
+				Declared: boundary.KeptNotDeduped, Sources: []string{"RMS-F-01"},
+				Note: "The ID is the message-id of an AMQP 1.0 message, whole.",
+			},
+			boundary.PublishIDCharset: {
+				Declared: boundary.KeptNotDeduped, Sources: []string{"RMS-F-01"},
+				Note: "What isn't UTF-8 is hashed in message-id, and whole in onceline-id.",
+			},
 			boundary.DeliverRedeliverExpiry: {
 				Declared: boundary.NoLease, Documented: boundary.NoLease, Sources: []string{"RMS-F-10", "RMS-F-16"},
 				Note: "It is the receiver's turn as long as its connection lives. A handler that is stuck holds up the stored offset, and nobody else gets the message.",
@@ -124,8 +161,9 @@ func BoundaryStream() boundary.Boundary {
 			},
 		}),
 	}
-	maps.Copy(b.Entries, streamRefusals())
 	maps.Copy(b.Entries, streamLeases())
 	streamSettleEntries(b.Entries)
+	maps.Copy(b.Entries, streamRefusals())
+	maps.Copy(b.Entries, streamDelivery())
 	return b
 }

@@ -78,6 +78,45 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 		boundary.PublishDedupConcurrent: {
 			Declared: boundary.Once, Sources: []string{"SB-F-01"},
 		},
+		boundary.PublishDedupWindowAnchor: {
+			Declared: boundary.FirstSighting, Sources: []string{"SB-F-03"},
+			Note: "The documentation doesn't say whether a repeat prolongs the window. Declared is the weaker; rely on neither.",
+		},
+		boundary.PublishDedupLostRequest: {
+			Declared: boundary.Once, Sources: []string{"SB-F-01", "SB-F-12"},
+			Note: "An ID is known from when its message is stored.",
+		},
+		boundary.PublishDedupTwoProducers: {
+			Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"SB-F-01"},
+		},
+		boundary.PublishDedupAfterPurge: {
+			Declared: boundary.Once, Sources: []string{"SB-F-01", "SB-F-100"},
+			Note: "However it is emptied. Concluded from the history's being one of sent IDs, not of messages that are there; unmeasured. To send the same messages anew, set Copy or wait for the end of the window.",
+		},
+		boundary.PublishDedupWithinBatch: {
+			Declared: boundary.Once, Sources: []string{"SB-F-01", "SB-F-10", "SB-F-100"},
+			Note: "The batch is accepted as one, and nothing marks the message that was dropped.",
+		},
+		boundary.PublishDedupOtherKey: {
+			Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"SB-F-01", "SB-F-05"},
+			Note: "The message stays in the session of the first key. On a partitioned entity it is stored again.",
+		},
+		boundary.PublishDedupOtherTopic: {
+			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"SB-F-01"},
+			Note: "Each entity has its own history. Where both forward to one that detects duplicates, the second is dropped there.",
+		},
+		boundary.PublishDedupLookalikeHeader: {
+			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"SB-F-01"},
+			Note: "MessageId is a field of its own; an application property of that name is no ID.",
+		},
+		boundary.PublishIDLength: {
+			Declared: boundary.KeptAndDeduped, Sources: []string{"SB-F-01"},
+			Note: "MessageId holds 128 characters. A longer ID is hashed there, and whole in onceline-id. A producer without this toolkit must do the same to be deduped against.",
+		},
+		boundary.PublishIDCharset: {
+			Declared: boundary.KeptAndDeduped, Sources: []string{"SB-F-01", "SB-F-100"},
+			Note: "Control characters, spaces around the ID and what isn't UTF-8 are hashed. Don't let IDs differ by the case of their letters alone: how the service compares them isn't documented.",
+		},
 		boundary.DeliverRedeliverExpiry: {
 			Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"SB-F-13", "SB-F-18"},
 			Note: "A lock is 5 s to 5 minutes, and Extend renews it by as much. The service may lose one earlier, as when it moves the entity.",
@@ -133,14 +172,16 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 			Note: "The lock guards the ack, not the effect. Use a store that compares IDs in the transaction of the effect.",
 		},
 	}
-	maps.Copy(e, refusals())
 	effects(e)
 	maps.Copy(e, leases(sessions))
 	settleEntries(e)
+	maps.Copy(e, refusals())
+	maps.Copy(e, delivery())
 	if !sessions {
 		return e
 	}
 	sessionSettleEntries(e)
+	sessionDelivery(e)
 	e[boundary.DeliverRedeliverExpiry] = boundary.Entry{
 		Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"SB-F-13", "SB-F-23", "SB-F-24"},
 		Note: "The lock is the session's: until it ends, all messages of the key wait for one that is stuck.",

@@ -52,6 +52,33 @@ func BoundaryFIFO() boundary.Boundary {
 		boundary.PublishDedupConcurrent: {
 			Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"SQS-F-02", "SQS-F-03"},
 		},
+		boundary.PublishDedupWindowAnchor: {
+			Declared: boundary.FirstSighting, Documented: boundary.FirstSighting, Sources: []string{"SQS-F-02", "SQS-F-11"},
+			Note: "From the first send that was accepted. Bound the retries of a message, as broker.Retry does by the window.",
+		},
+		boundary.PublishDedupTwoProducers: {
+			Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"SQS-F-01", "SQS-F-02"},
+		},
+		boundary.PublishDedupAfterPurge: {
+			Declared: boundary.Twice, Sources: []string{"SQS-F-10"},
+			Note: "The purge forgets the IDs too: stop producers and their retries before it, or a late one gets in.",
+		},
+		boundary.PublishDedupWithinBatch: {
+			Declared: boundary.Once, Sources: []string{"SQS-F-03", "SQS-F-14"},
+			Note: "Both entries succeed, and nothing marks the duplicate.",
+		},
+		boundary.PublishDedupOtherKey: {
+			Declared: boundary.Once, Sources: []string{"SQS-F-05"},
+			Note: "The message stays in the group of the first key.",
+		},
+		boundary.PublishIDLength: {
+			Declared: boundary.KeptAndDeduped, Sources: []string{"SQS-F-01"},
+			Note: "The dedup field holds 128 characters. A longer ID is hashed there, and whole in the attribute onceline-id. A producer without this toolkit must do the same to be deduped against.",
+		},
+		boundary.PublishIDCharset: {
+			Declared: boundary.KeptAndDeduped, Sources: []string{"SQS-F-01"},
+			Note: "The dedup field takes letters, digits and ASCII punctuation. An ID with anything else, a space also, is hashed there, and whole in the attribute onceline-id.",
+		},
 		boundary.DeliverOrderKey: {
 			Declared: boundary.OverNack, Documented: boundary.OverNack, Sources: []string{"SQS-F-28", "SQS-F-29", "SQS-F-36"},
 			Note: "While a message of a key is in flight no other receive gets one of that key. Within a batch in hand the consumer keeps the order, as broker.Consume does. A dead-lettered message leaves a gap.",
@@ -77,6 +104,7 @@ func BoundaryFIFO() boundary.Boundary {
 	maps.Copy(b.Entries, leases(true))
 	settleEntries(b.Entries)
 	fifoSettleEntries(b.Entries)
+	fifoDelivery(b.Entries)
 	return b
 }
 
@@ -88,6 +116,10 @@ func BoundaryFIFOGroups() boundary.Boundary {
 	b.Entries[boundary.PublishDedupScope] = boundary.Entry{
 		Declared: boundary.Key, Documented: boundary.Key, Sources: []string{"SQS-F-06"},
 		Note: "The same ID under two keys is two messages: a retry must carry the key of the first attempt.",
+	}
+	b.Entries[boundary.PublishDedupOtherKey] = boundary.Entry{
+		Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"SQS-F-06"},
+		Note: "An ID is compared with those of its key alone.",
 	}
 	return b
 }
@@ -117,6 +149,19 @@ func BoundaryStandard() boundary.Boundary {
 		boundary.PublishDedupBrokerRestart: twice,
 		boundary.PublishDedupAfterConsume:  twice,
 		boundary.PublishDedupConcurrent:    twice,
+		boundary.PublishDedupWindowAnchor:  {Declared: boundary.None, Documented: boundary.None, Sources: none, Note: "No ID is remembered, so there is no window."},
+		boundary.PublishDedupTwoProducers:  twice,
+		boundary.PublishDedupAfterPurge:    twice,
+		boundary.PublishDedupWithinBatch:   twice,
+		boundary.PublishDedupOtherKey:      twice,
+		boundary.PublishIDLength: {
+			Declared: boundary.KeptNotDeduped, Sources: none,
+			Note: "The ID is the attribute onceline-id, whole.",
+		},
+		boundary.PublishIDCharset: {
+			Declared: boundary.KeptNotDeduped, Sources: none,
+			Note: "What isn't printable ASCII is percent-encoded in the attribute.",
+		},
 		boundary.DeliverOrderKey: {
 			Declared: boundary.None, Documented: boundary.None, Sources: []string{"SQS-F-38"},
 			Note: "Ensure refuses Ordered. A group ID on a standard queue is a tenant's label and no order.",
@@ -143,6 +188,7 @@ func BoundaryStandard() boundary.Boundary {
 	maps.Copy(b.Entries, leases(false))
 	settleEntries(b.Entries)
 	standardSettleEntries(b.Entries)
+	standardDelivery(b.Entries)
 	return b
 }
 
@@ -156,6 +202,18 @@ func shared() map[boundary.Claim]boundary.Entry {
 		boundary.PublishBatchPartial: {
 			Declared: boundary.Exact, Documented: boundary.Exact, Sources: []string{"SQS-F-14"},
 			Note: "Each entry of a batch has its own answer. A publish of more than ten is several requests, each of which can fail alone.",
+		},
+		boundary.PublishDedupLostRequest: {
+			Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"SQS-F-01", "SQS-F-02"},
+			Note: "What wasn't accepted isn't remembered.",
+		},
+		boundary.PublishDedupOtherTopic: {
+			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"SQS-F-01", "SQS-F-05"},
+			Note: "No queue knows what another has seen: a retry must go to the queue of the first attempt.",
+		},
+		boundary.PublishDedupLookalikeHeader: {
+			Declared: boundary.Kept, Documented: boundary.Kept, Sources: []string{"SQS-F-01", "SQS-F-61"},
+			Note: "MessageDeduplicationId is a parameter of the send; an attribute of that name is no ID. What ten attributes can't hold travels in onceline-headers.",
 		},
 		boundary.DeliverRedeliverExpiry: {
 			Declared: boundary.AfterLease, Documented: boundary.AfterLease, Sources: []string{"SQS-F-18"},
@@ -197,5 +255,6 @@ func shared() map[boundary.Claim]boundary.Entry {
 		},
 	}
 	maps.Copy(e, refusals())
+	maps.Copy(e, delivery())
 	return e
 }

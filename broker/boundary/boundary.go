@@ -29,6 +29,18 @@ const (
 	PublishDedupBrokerRestart Claim = "publish.dedup.broker-restart"
 	PublishDedupAfterConsume  Claim = "publish.dedup.after-consume"
 	PublishDedupConcurrent    Claim = "publish.dedup.concurrent"
+	PublishHalfOpen           Claim = "publish.half-open"
+
+	PublishDedupWindowAnchor    Claim = "publish.dedup.window.anchor"
+	PublishDedupLostRequest     Claim = "publish.dedup.lost-request"
+	PublishDedupTwoProducers    Claim = "publish.dedup.two-producers"
+	PublishDedupAfterPurge      Claim = "publish.dedup.after-purge"
+	PublishDedupWithinBatch     Claim = "publish.dedup.within-batch"
+	PublishDedupOtherKey        Claim = "publish.dedup.other-key"
+	PublishDedupOtherTopic      Claim = "publish.dedup.other-topic"
+	PublishDedupLookalikeHeader Claim = "publish.dedup.lookalike-header"
+	PublishIDLength             Claim = "publish.id.length"
+	PublishIDCharset            Claim = "publish.id.charset"
 
 	PublishAckReplicated Claim = "publish.ack.replicated"
 	PublishBatchAtomic   Claim = "publish.batch.atomic"
@@ -42,7 +54,6 @@ const (
 	PublishBackpressure  Claim = "publish.backpressure"
 	PublishScheduled     Claim = "publish.scheduled"
 	PublishRegion        Claim = "publish.region"
-	PublishHalfOpen      Claim = "publish.half-open"
 )
 
 // The claims of hop 2, broker to consumer.
@@ -85,6 +96,20 @@ const (
 	SettleDurable               Claim = "settle.durable"
 	FenceZombie                 Claim = "fence.zombie"
 	FenceRebalance              Claim = "fence.rebalance"
+)
+
+// More claims of hop 2: order, dead letters, what a receiver holds, and what comes out.
+const (
+	DeliverOrderRedelivery    Claim = "deliver.order.redelivery"
+	DeliverOrderHeadOfLine    Claim = "deliver.order.head-of-line"
+	DeliverDeadLetterAfterMax Claim = "deliver.deadletter.after-max"
+	DeliverDeadLetterReason   Claim = "deliver.deadletter.reason"
+	DeliverDeadLetterAttempts Claim = "deliver.deadletter.attempts"
+	DeliverClose              Claim = "deliver.close"
+	DeliverPrefetch           Claim = "deliver.prefetch"
+	DeliverBody               Claim = "deliver.body"
+	DeliverRedeliverReconnect Claim = "deliver.redeliver.reconnect"
+	DeliverExactlyOnce        Claim = "deliver.exactly-once"
 )
 
 // The claims of hop 3, consumer to effect.
@@ -161,6 +186,41 @@ const (
 	TakesEffect    Answer = "takes-effect"
 	Redelivered    Answer = "redelivered"
 	Final          Answer = "final"
+	Stuck          Answer = "stuck"
+	Guessed        Answer = "guessed"
+	SaysUnknown    Answer = "unknown"
+	Recovers       Answer = "recovers"
+
+	// Of leases and redelivery.
+	Other          Answer = "other"
+	TenSeconds     Answer = "10s"
+	HalfMinute     Answer = "30s"
+	OneMinute      Answer = "1m"
+	HalfHour       Answer = "30m"
+	HalfDay        Answer = "12h"
+	FirstLease     Answer = "first-lease"
+	NoLimit        Answer = "no-limit"
+	Overstated     Answer = "overstated"
+	Understated    Answer = "understated"
+	FromHandOver   Answer = "from-hand-over"
+	FromArrival    Answer = "from-arrival"
+	SameReceiver   Answer = "same-receiver"
+	Behind         Answer = "at-once-behind"
+	FalseFirst     Answer = "false-first"
+	FalseAgain     Answer = "false-redelivery"
+	OverConnection Answer = "over-connection"
+	ToEndpoint     Answer = "to-endpoint"
+	TakenUnnoticed Answer = "taken-unnoticed"
+	TakenTold      Answer = "taken-and-told"
+
+	FirstSighting   Answer = "first-sighting"
+	LastSighting    Answer = "last-sighting"
+	TakenForID      Answer = "taken-for-the-id"
+	HeaderLost      Answer = "header-lost"
+	TakenForAnother Answer = "taken-for-another"
+	Mangled         Answer = "mangled"
+	KeptNotDeduped  Answer = "kept-and-stored-again"
+	KeptAndDeduped  Answer = "kept-and-deduped"
 
 	OneNode          Answer = "one-node"
 	InPart           Answer = "in-part"
@@ -184,32 +244,21 @@ const (
 	Scheduled        Answer = "scheduled"
 	OneRegion        Answer = "within-a-region"
 	AllRegions       Answer = "all-regions"
-	Stuck            Answer = "stuck"
-	Guessed          Answer = "guessed"
-	SaysUnknown      Answer = "unknown"
-	Recovers         Answer = "recovers"
+)
 
-	// Of leases and redelivery.
-	Other          Answer = "other"
-	TenSeconds     Answer = "10s"
-	HalfMinute     Answer = "30s"
-	OneMinute      Answer = "1m"
-	HalfHour       Answer = "30m"
-	HalfDay        Answer = "12h"
-	FirstLease     Answer = "first-lease"
-	NoLimit        Answer = "no-limit"
-	Overstated     Answer = "overstated"
-	Understated    Answer = "understated"
-	FromHandOver   Answer = "from-hand-over"
-	FromArrival    Answer = "from-arrival"
-	SameReceiver   Answer = "same-receiver"
-	Behind         Answer = "at-once-behind"
-	FalseFirst     Answer = "false-first"
-	FalseAgain     Answer = "false-redelivery"
-	OverConnection Answer = "over-connection"
-	ToEndpoint     Answer = "to-endpoint"
-	TakenUnnoticed Answer = "taken-unnoticed"
-	TakenTold      Answer = "taken-and-told"
+// The answers of the claims of hop 2 about order, dead letters, what a receiver holds,
+// and what comes out.
+const (
+	Overtaken   Answer = "overtaken"
+	UntilExpiry Answer = "until-expiry"
+	NoneWaits   Answer = "none-waits"
+	AllWait     Answer = "all-wait"
+	KeyWaits    Answer = "key-waits"
+	KeepsComing Answer = "keeps-coming"
+	Changed     Answer = "changed"
+	NoAttempts  Answer = "without-attempts"
+	Hoarded     Answer = "hoarded"
+	Duplicates  Answer = "duplicates"
 )
 
 // Entry is what is known of one claim before anything is measured.

@@ -237,6 +237,15 @@ func (b *Batch) At(i int) *broker.Delivery { return &b.deliveries[i] }
 // TokenAt returns the token of the i-th delivery, for the same use.
 func (b *Batch) TokenAt(i int) *Token { return &b.leases[i].token }
 
+// Keep takes out what was added behind the first n, for what lies between an adapter
+// and New to hold back. The adapter has handed it out all the same.
+func (b *Batch) Keep(n int) {
+	if n < len(b.deliveries) {
+		clear(b.deliveries[n:])
+		b.deliveries, b.leases = b.deliveries[:n], b.leases[:n]
+	}
+}
+
 // seal arms the handles and drops what is expired already, for a delivery that
 // was born dead only makes trouble: its message is somebody else's by now.
 func (b *Batch) seal(now time.Time, fenced bool) []broker.Delivery {

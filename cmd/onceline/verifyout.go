@@ -48,5 +48,8 @@ func (f *verifyFlags) print(stdout io.Writer, r *report.Report) error {
 	if width == 0 {
 		width = 132
 	}
-	return report.Matrix(stdout, r, report.MatrixOptions{Color: color, Width: width})
+	if err := report.Matrix(stdout, r, report.MatrixOptions{Color: color, Width: width}); err != nil {
+		return err
+	}
+	return effectLines(stdout, r)
 }

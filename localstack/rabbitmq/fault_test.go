@@ -194,6 +194,28 @@ func TestFaultsOfSettle(t *testing.T) {
 	})
 }
 
+// A settlement names no entity, and concerns the queue of its delivery and the
+// exchange that the message came through.
+func TestFaultsOfSettleByExchange(t *testing.T) {
+	bubble(t, func(t *testing.T, b *inside) {
+		ch := b.channel(t)
+		queue(t, ch, "q", nil)
+		must(t, ch.ExchangeDeclare("x", "fanout", true, false, false, false, nil))
+		must(t, ch.QueueBind("q", "", "x", false, nil))
+		must(t, ch.Publish("x", "", false, false, amqp.Publishing{Body: []byte("1")}))
+		other := b.Faults().Inject(fault.Fault{Op: fault.Settle, Kind: fault.LoseRequest, Match: "y", Times: 1}, nil)
+		lost := b.Faults().Inject(fault.Fault{Op: fault.Settle, Kind: fault.LoseRequest, Match: "x", Times: 1}, nil)
+		consumer := b.channel(t)
+		synctest.Wait()
+		must(t, fetch(t, consumer, "q", "1").Ack(false))
+		must(t, consumer.Close())
+		fetch(t, ch, "q", "1")
+		if lost.Hits() != 1 || other.Hits() != 0 {
+			t.Errorf("hits: %d by its exchange, %d by another", lost.Hits(), other.Hits())
+		}
+	})
+}
+
 // Declarations, and what keeps a connection up, which is struck by name alone.
 func TestFaultsOfAdmin(t *testing.T) {
 	bubble(t, func(t *testing.T, b *inside) {

@@ -50,7 +50,8 @@ func (ch *channel) entities(m amqp.Method, d amqp.Decoder) []string {
 	case amqp.BasicAck, amqp.BasicNack, amqp.BasicReject:
 		tag := d.Uint64()
 		if i := ch.unacked.find(tag); i >= 0 {
-			return []string{ch.unacked.list[i].q.name}
+			p := &ch.unacked.list[i]
+			return []string{p.q.name, p.item.message.exchange} // as of the delivery
 		}
 	}
 	return nil

@@ -31,6 +31,7 @@ func startElsewhere(ctx context.Context, product, raw string) (*conformance.Inst
 	if !frontable(raw) {
 		return i, nil
 	}
+	i.Purge = purger(product, i) // not of a cloud, where it takes a minute and a right of its own
 	var options []localstack.FrontOption
 	streamPort := parameter(raw, "stream-port")
 	if n, err := strconv.Atoi(streamPort); err == nil {

@@ -56,8 +56,7 @@ func kafkaServer(p Progress, t conformance.Target, query string, options ...loca
 	} else {
 		t.Like, t.Session = "kafka-group", kafkaServerSession
 	}
-	t.ProbeWithin = leaderProbe
-	options = append(options, p.For(t.Name))
+	options, t.ProbeWithin = append(options, p.For(t.Name)), leaderProbe
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartKafkaServer(ctx, options...)
 		if err != nil {

@@ -22,6 +22,7 @@ func Memory(options ...memory.Option) conformance.Target {
 			Inject:  func(f conformance.Fault) (conformance.Injection, error) { return injectMemory(b, f) },
 			Restart: func(context.Context) error { b.Restart(true); return nil },
 			Kill:    func(context.Context) error { b.Kill(); return nil },
+			Purge:   func(_ context.Context, e broker.Entity) error { return b.Purge(e.Topic) },
 			Advance: clock.Advance,
 			Now:     clock.Now,
 			Close:   func(context.Context) error { b.Close(); return nil },

@@ -17,7 +17,7 @@ import (
 // added to its URL.
 func network(e localstack.Emulator, query string) *conformance.Instance {
 	url := join(e.URL(), query)
-	return &conformance.Instance{
+	i := &conformance.Instance{
 		Open:     func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, url) },
 		URL:      url,
 		Versions: e.Versions(),
@@ -27,6 +27,9 @@ func network(e localstack.Emulator, query string) *conformance.Instance {
 		Kill:     e.Kill,
 		Close:    e.Close,
 	}
+	scheme, _, _ := strings.Cut(url, ":")
+	i.Purge = purger(scheme, i)
+	return i
 }
 
 // carry changes an emulator's network.

@@ -17,7 +17,7 @@ type inbox struct {
 	d *database
 }
 
-func newInbox(d *database) (guarded, error) {
+func newInbox(d *database) (sqlKind, error) {
 	return inbox{dedup.New[*sql.Tx](d, "probe", dedup.Options{}), d}, nil
 }
 
@@ -41,7 +41,7 @@ type position struct {
 	d *database
 }
 
-func newPosition(d *database) (guarded, error) {
+func newPosition(d *database) (sqlKind, error) {
 	return position{dedup.NewPosition[*sql.Tx](d, "probe", dedup.Options{}), d}, nil
 }
 
@@ -93,8 +93,8 @@ type calls struct {
 const callBound = 150 * time.Millisecond
 
 // newCalls opens calls to a provider that keeps keys for that long.
-func newCalls(idempotent time.Duration) func(*database) (guarded, error) {
-	return func(d *database) (guarded, error) {
+func newCalls(idempotent time.Duration) func(*database) (sqlKind, error) {
+	return func(d *database) (sqlKind, error) {
 		c, err := dedup.NewCalls(d.calls, "probe", dedup.CallOptions{Bound: callBound, Idempotent: idempotent})
 		return calls{c, d, idempotent > 0, new(atomic.Bool)}, err
 	}

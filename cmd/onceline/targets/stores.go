@@ -29,7 +29,7 @@ func sqlStores(name string, make func(context.Context) (string, func() error, er
 	var stores []conformance.Store
 	for _, s := range []struct {
 		kind string
-		over func(*database) (guarded, error)
+		over func(*database) (sqlKind, error)
 	}{
 		{conformance.Inbox, newInbox},
 		{conformance.Position, newPosition},
@@ -77,8 +77,8 @@ func (d *database) texts(schema string) (create string) {
 	return "CREATE TABLE IF NOT EXISTS " + table + " (id TEXT NOT NULL, key TEXT UNIQUE)"
 }
 
-// guarded is what differs between the kinds of store in an SQL database.
-type guarded interface {
+// sqlKind is what differs between the kinds of store in an SQL database.
+type sqlKind interface {
 	apply(ctx context.Context, m message, step func(conformance.Step)) error
 	losing() *atomic.Bool
 }
@@ -92,7 +92,7 @@ type message struct {
 // sqlGuard is a kind of store in an SQL database.
 type sqlGuard struct {
 	*database
-	kind guarded
+	kind sqlKind
 }
 
 // Apply implements [conformance.Guard].
