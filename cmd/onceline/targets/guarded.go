@@ -20,8 +20,8 @@ const (
 // guards is what conformance.Instance.Guarded calls.
 type guards = func(context.Context) (friend, stranger *conformance.Instance, err error)
 
-// withGuards adds it to an instance.
-func withGuards(i *conformance.Instance, g guards) *conformance.Instance {
+// guarded adds it to an instance.
+func guarded(i *conformance.Instance, g guards) *conformance.Instance {
 	i.Guarded = g
 	return i
 }

@@ -59,13 +59,13 @@ func kafkaModel(t *conformance.Target, params string) {
 		if err != nil {
 			return nil, err
 		}
-		return withGuards(network(e, params), guardKafka(params)), nil
+		return guarded(network(e, params), guardKafka(params)), nil
 	}
 	t.Private = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartChild(ctx, localstack.KafkaName, config)
 		if err != nil {
 			return nil, err
 		}
-		return withGuards(network(e, params), guardKafka(params)), nil
+		return guarded(network(e, params), guardKafka(params)), nil
 	}
 }

@@ -47,14 +47,14 @@ func natsVariant(name, query string) conformance.Target {
 	t.Kind, t.Real, t.Like, t.Boundary = report.KindLocal, true, "nats", natsBoundary(query)
 	t.Start = local(func(ctx context.Context) (*localstack.NATS, error) { return localstack.StartNATS(ctx) },
 		func(e *localstack.NATS) *conformance.Instance {
-			return withGuards(natsInstance(network(e, query)), guardNATS())
+			return guarded(natsInstance(network(e, query)), guardNATS())
 		})
 	t.Private = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartChild(ctx, localstack.NATSName)
 		if err != nil {
 			return nil, err
 		}
-		return withGuards(natsInstance(network(e, query)), guardNATS()), nil
+		return guarded(natsInstance(network(e, query)), guardNATS()), nil
 	}
 	return t
 }
@@ -83,7 +83,7 @@ func natsReplicated(p Progress) conformance.Target {
 		tell("NATS: ready")
 		return e, nil
 	}, func(e *localstack.NATSCluster) *conformance.Instance {
-		i := withGuards(natsInstance(network(e, query)), guardNATS())
+		i := guarded(natsInstance(network(e, query)), guardNATS())
 		oneByOne(i, natsNodes{e}, natsHolders(e))
 		return i
 	})

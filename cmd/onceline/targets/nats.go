@@ -21,14 +21,14 @@ func NATS() conformance.Target {
 		if err != nil {
 			return nil, err
 		}
-		return withGuards(natsInstance(network(e, "")), guardNATS()), nil
+		return guarded(natsInstance(network(e, "")), guardNATS()), nil
 	}
 	t.Private = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartChild(ctx, localstack.NATSName)
 		if err != nil {
 			return nil, err
 		}
-		return withGuards(natsInstance(network(e, "")), guardNATS()), nil
+		return guarded(natsInstance(network(e, "")), guardNATS()), nil
 	}
 	return t
 }
