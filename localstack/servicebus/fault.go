@@ -15,8 +15,9 @@ import (
 //	Receive  "flow" on a receiver's link, by which it asks;
 //	         "transfer" for what is handed out (LoseResponse);
 //	         "com.microsoft:receive-by-sequence-number"
-//	Settle   "disposition", "com.microsoft:update-disposition",
-//	         "com.microsoft:renew-lock", "com.microsoft:renew-session-lock"
+//	Settle   "disposition" but for a release, which is struck by that name alone;
+//	         "com.microsoft:update-disposition", "com.microsoft:renew-lock",
+//	         "com.microsoft:renew-session-lock"
 //	Admin    "put-token" to $cbs, "attach", every other operation of $management
 //	         by its name, and the HTTP interface by method ("PUT", "GET", "DELETE")
 //

@@ -11,6 +11,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/go-amqp"
+	"github.com/onceline/onceline/localstack/fault"
 	"github.com/onceline/onceline/localstack/servicebus"
 	wire "github.com/onceline/onceline/localstack/servicebus/amqp"
 )
@@ -195,6 +196,38 @@ func TestWindow(t *testing.T) {
 	var m amqp.Message
 	if err := m.UnmarshalBinary(whole); err != nil || string(m.GetData()) != body || frames < 9 {
 		t.Errorf("%d frames, %d bytes, %v", frames, len(m.GetData()), err)
+	}
+}
+
+// TestReleaseIsNoSettle: a fault on settles lets a release pass, which the SDK sends by
+// itself, and strikes the accept behind it; by its name a release can be struck.
+func TestReleaseIsNoSettle(t *testing.T) {
+	s, connection := start(t)
+	create(t, s, "q", servicebus.QueueProperties{})
+	send(t, must(dial(t, connection).NewSender("q", nil))(t), message("a", "x"), message("b", "y"))
+	c := converse(t, s)
+	c.attach(0, wire.RoleReceiver, "q")
+	c.frame(1, wire.Flow{IncomingWindow: 100, HasHandle: true, LinkCredit: 2}.Append(nil))
+	c.expect(wire.CodeTransfer)
+	c.expect(wire.CodeTransfer)
+	settles := s.Faults().Inject(fault.Fault{Op: fault.Settle, Kind: fault.LoseResponse, Match: "q", Times: 1}, nil)
+	released := wire.Disposition{Role: wire.RoleReceiver, First: 1, Last: 1, State: wire.State{Code: wire.StateReleased}}
+	c.frame(1, released.Append(nil))
+	c.expect(wire.CodeDisposition)
+	if settles.Hits() != 0 {
+		t.Fatal("a release was struck as a settle")
+	}
+	c.frame(1, wire.Disposition{Role: wire.RoleReceiver, First: 0, Last: 0, State: wire.Accepted}.Append(nil))
+	if err := settles.WaitApplied(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	named := s.Faults().Inject(fault.Fault{API: "disposition", Kind: fault.LoseResponse, Times: 1}, nil)
+	c.frame(1, wire.Flow{IncomingWindow: 100, HasHandle: true, DeliveryCount: 2, LinkCredit: 1}.Append(nil))
+	c.expect(wire.CodeTransfer)
+	released.First, released.Last = 2, 2
+	c.frame(1, released.Append(nil))
+	if err := named.WaitApplied(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -56,7 +56,7 @@ func (ch *channel) disposition(fields *amqp.Fields) error {
 		ch.settleEach(first, n, true, func(delivery) amqp.Error { return noTransactions })
 		return nil
 	}
-	if inj := s.strikeDisposition(ch, first, n); inj != nil {
+	if inj := s.strikeDisposition(ch, first, n, st); inj != nil {
 		s.carryOut(inj, ch.c, func(now time.Time, answer bool) bool {
 			return ch.settle(first, n, st, answer && !d.Settled, now)
 		}, func(code int) {
@@ -68,13 +68,21 @@ func (ch *channel) disposition(fields *amqp.Fields) error {
 	return nil
 }
 
-func (s *Server) strikeDisposition(ch *channel, first uint32, n int) *fault.Injection {
+// strikeDisposition is the fault that a disposition meets. A release belongs to no
+// class and is struck by its name alone: it is what the SDK sends by itself of messages
+// that no application saw (SB-F-53), and a lost answer to it says nothing about settles
+// (SB-F-162).
+func (s *Server) strikeDisposition(ch *channel, first uint32, n int, st settlement) *fault.Injection {
 	if s.faults.Armed() == nil {
 		return nil
 	}
+	ops := fault.Settle.Ops()
+	if st.verb == release {
+		ops = 0
+	}
 	for i := range n {
 		if d := ch.out.get(first + uint32(i)); d.l != nil {
-			return s.strike(fault.Settle, "disposition", d.l.q.path)
+			return s.faults.Strike(ops, "disposition", matches(d.l.q.path))
 		}
 	}
 	return nil
