@@ -195,7 +195,10 @@ func probeWindowAnchor(ctx context.Context, b *Bench) error {
 	for range 3 {
 		soon, early, late, both := b.Message(), b.Message(), b.Message(), b.Message()
 		start := b.Now()
-		if _, err := b.MustPublish(ctx, e.pub, soon, early, late, both, soon); err != nil {
+		if _, err := b.MustPublish(ctx, e.pub, soon, early, late, both); err != nil {
+			return err
+		}
+		if _, err := b.MustPublish(ctx, e.pub, soon); err != nil {
 			return err
 		}
 		if err := b.Wait(ctx, start.Add(window*3/4).Sub(b.Now())); err != nil {

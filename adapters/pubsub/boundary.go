@@ -120,7 +120,7 @@ func common() map[boundary.Claim]boundary.Entry {
 		},
 		boundary.PublishDedupTwoProducers: twice,
 		boundary.PublishDedupAfterPurge: {
-			Declared: boundary.Twice, Sources: []string{"PS-F-01", "PS-F-29"},
+			Declared: boundary.Twice, Sources: []string{"PS-F-01", "PS-F-100"},
 			Note: "By Seek to now, which is what the service has for a purge.",
 		},
 		boundary.PublishDedupWithinBatch: twice,
