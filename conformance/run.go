@@ -395,6 +395,9 @@ func (b *Bench) unverifiable(why string, ids ...boundary.Claim) {
 	}
 }
 
+// undeclared begins the reason of a finding that nobody declared.
+const undeclared = "the adapter declares no answer; "
+
 // judge sets the verdict: observed against declared.
 func (t *Target) judge(f *report.Finding, c Claim, found map[boundary.Claim]answer, err error) {
 	a, ok := found[c.ID]
@@ -418,7 +421,7 @@ func (t *Target) judge(f *report.Finding, c Claim, found map[boundary.Claim]answ
 	case f.Declared == string(boundary.NotApplicable):
 		f.Verdict, f.Reason = report.Failed, "the adapter declares that the claim is not applicable, and yet there is an answer: "+a.reason
 	case f.Declared == "":
-		f.Verdict, f.Reason = report.Failed, "the adapter declares no answer; "+a.reason
+		f.Verdict, f.Reason = report.Failed, undeclared+a.reason
 	case c.rank(boundary.Answer(f.Declared)) < 0:
 		f.Verdict, f.Reason = report.Failed, fmt.Sprintf("the adapter declares %q, which is none of %q", f.Declared, c.Answers)
 	case f.Observed == f.Declared:

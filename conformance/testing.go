@@ -48,7 +48,7 @@ func Test(t *testing.T, target Target, options ...func(*Options)) {
 }
 
 func declaration(f report.Finding) string {
-	return fmt.Sprintf("\tboundary.Claim(%q): {Declared: %q}, // %s", f.Claim, f.Observed, strings.ReplaceAll(f.Reason, "\n", " "))
+	return fmt.Sprintf("\tboundary.Claim(%q): {Declared: %q}, // %s", f.Claim, f.Observed, strings.ReplaceAll(strings.TrimPrefix(f.Reason, undeclared), "\n", " "))
 }
 
 // Discover returns the observed boundary of a target as Go source, for an

@@ -2,7 +2,64 @@ package ownadapter
 
 import "github.com/onceline/onceline/broker/boundary"
 
-// Boundary is where the guarantees of a folder end.
+// Boundary is where the guarantees of a folder end, as the suite found them. Where a
+// claim isn't here nobody could ask: the folder can't be killed, nor a request to it be
+// lost.
 func Boundary() boundary.Boundary {
-	return boundary.Boundary{Broker: "spool", Of: "a folder on one machine"}
+	return boundary.Boundary{Broker: "spool", Of: "a folder on one machine", Entries: map[boundary.Claim]boundary.Entry{
+		boundary.PublishBatchPartial:         {Declared: boundary.Exact},
+		boundary.PublishDedupScope:           {Declared: boundary.None},
+		boundary.PublishDedupWindow:          {Declared: boundary.None},
+		boundary.PublishDedupVerdict:         {Declared: boundary.StoredAgain},
+		boundary.PublishDedupBody:            {Declared: boundary.BothStored},
+		boundary.PublishDedupContent:         {Declared: boundary.BothStored},
+		boundary.PublishDedupAfterConsume:    {Declared: boundary.Twice},
+		boundary.PublishDedupConcurrent:      {Declared: boundary.Twice},
+		boundary.PublishDedupWindowAnchor:    {Declared: boundary.None},
+		boundary.PublishDedupTwoProducers:    {Declared: boundary.Twice},
+		boundary.PublishDedupWithinBatch:     {Declared: boundary.Twice},
+		boundary.PublishDedupOtherKey:        {Declared: boundary.Twice},
+		boundary.PublishDedupOtherTopic:      {Declared: boundary.Twice},
+		boundary.PublishDedupLookalikeHeader: {Declared: boundary.Kept},
+		boundary.PublishIDLength:             {Declared: boundary.KeptNotDeduped},
+		boundary.PublishIDCharset:            {Declared: boundary.KeptNotDeduped},
+		boundary.PublishBatchAtomic:          {Declared: boundary.InPart},
+		boundary.PublishUnroutable:           {Declared: boundary.Kept},
+		boundary.PublishMissingEntity:        {Declared: boundary.Refused},
+		boundary.DeliverRedeliverExpiry:      {Declared: boundary.AfterLease},
+		boundary.DeliverRedeliverCrash:       {Declared: boundary.AfterLease},
+		boundary.DeliverRedeliverNackDelay:   {Declared: boundary.Honoured},
+		boundary.DeliverAttempt:              {Declared: boundary.Exact},
+		boundary.DeliverOrderKey:             {Declared: boundary.None},
+		boundary.DeliverCancel:               {Declared: boundary.GivenBack},
+		boundary.SettleAnswer:                {Declared: boundary.Confirmed},
+		boundary.SettleStale:                 {Declared: boundary.Refused},
+		boundary.VendorSettleStale:           {Declared: boundary.Refused},
+		boundary.DeliverLeaseDefault:         {Declared: boundary.HalfMinute},
+		boundary.DeliverLeaseAccuracy:        {Declared: boundary.Exact},
+		boundary.DeliverLeaseExtend:          {Declared: boundary.Honoured},
+		boundary.DeliverLeaseClock:           {Declared: boundary.FromArrival},
+		boundary.DeliverRedeliverNack:        {Declared: boundary.AtOnce},
+		boundary.DeliverRedeliveredFlag:      {Declared: boundary.Exact},
+		boundary.SettleReack:                 {Declared: boundary.Confirmed},
+		boundary.SettleDouble:                {Declared: boundary.Refused},
+		boundary.SettleBatchPartial:          {Declared: boundary.Exact},
+		boundary.SettleStaleBeforeRedelivery: {Declared: boundary.Refused},
+		boundary.SettleForeign:               {Declared: boundary.Kept},
+		boundary.VendorSettleForeign:         {Declared: boundary.Kept},
+		boundary.SettleNackStale:             {Declared: boundary.Refused},
+		boundary.SettleExtendStale:           {Declared: boundary.Refused},
+		boundary.FenceZombie:                 {Declared: boundary.Refused},
+		boundary.DeliverOrderRedelivery:      {Declared: boundary.None},
+		boundary.DeliverOrderHeadOfLine:      {Declared: boundary.NoneWaits},
+		boundary.DeliverClose:                {Declared: boundary.AtOnce},
+		boundary.DeliverPrefetch:             {Declared: boundary.Exact},
+		boundary.DeliverBody:                 {Declared: boundary.Exact},
+		boundary.EffectCrashAfterEffect:      {Declared: boundary.Twice},
+		boundary.EffectZombie:                {Declared: boundary.Twice},
+		boundary.EffectCrashBefore:           {Declared: boundary.Once},
+		boundary.EffectCrashAfterAck:         {Declared: boundary.Once},
+		boundary.EffectReplay:                {Declared: boundary.Twice},
+		boundary.EffectCommitUnknown:         {Declared: boundary.Twice},
+	}}
 }

@@ -1,8 +1,9 @@
 package ownadapter
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,17 +39,24 @@ const (
 	freeAt       = 2
 )
 
-// record is what a file holds.
+// record is what a file holds. It isn't JSON, which has no place for an ID or header
+// that isn't valid UTF-8: the suite asks (publish.id.charset).
 type record struct {
 	broker.Message
-	Reason string `json:",omitempty"` // of a dead letter
+	Reason string // of a dead letter
+}
+
+func encode(r record) ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(r)
+	return b.Bytes(), err
 }
 
 var sequence atomic.Uint64
 
 // add stores a message: as a hidden file first, which nobody takes.
 func (s spool) add(m *broker.Message) (seq uint64, err error) {
-	b, err := json.Marshal(record{Message: *m})
+	b, err := encode(record{Message: *m})
 	if err != nil {
 		return 0, err
 	}
@@ -109,7 +117,7 @@ func (s spool) take(n int, lease time.Duration) ([]*held, error) {
 		}
 		b, err := os.ReadFile(h.path)
 		if err == nil {
-			err = json.Unmarshal(b, &h.record)
+			err = gob.NewDecoder(bytes.NewReader(b)).Decode(&h.record)
 		}
 		if err != nil {
 			return out, fmt.Errorf("%s: %w", f.Name(), err)
@@ -153,7 +161,7 @@ func (h *held) remove() (bool, error) {
 // steps leaves both: a copy more, none less.
 func (h *held) bury(reason string) (bool, error) {
 	h.record.Reason = reason
-	b, err := json.Marshal(h.record)
+	b, err := encode(h.record)
 	if err != nil {
 		return false, err
 	}
