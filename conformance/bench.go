@@ -27,6 +27,7 @@ type Bench struct {
 	history  *History
 	wrap     func(broker.Conn) broker.Conn // a mutant's; nil for none
 	mu       sync.Mutex
+	names    map[any]string // of publishers and receivers, in the history
 	conns    []broker.Conn
 	workers  []*worker
 	stores   []benchStore
@@ -149,7 +150,8 @@ func (b *Bench) Receiver(ctx context.Context, c broker.Conn) (broker.Receiver, e
 // read.
 func (b *Bench) Publish(ctx context.Context, p broker.Publisher, ms ...broker.Message) []broker.Receipt {
 	for i := range ms {
-		b.history.Add(report.Producer, kindPublish, ms[i].ID, "%d bytes, key %q", len(ms[i].Body), ms[i].Key)
+		b.history.Record(report.Event{Actor: report.Producer, Kind: kindPublish, ID: ms[i].ID, Copy: ms[i].Copy, Key: ms[i].Key, Holder: b.nameOf("producer", p),
+			Note: described(&ms[i])})
 	}
 	rs, _ := p.Publish(ctx, ms...)
 	for i := range rs {
@@ -157,7 +159,7 @@ func (b *Bench) Publish(ctx context.Context, p broker.Publisher, ms ...broker.Me
 		if rs[i].Err != nil {
 			note = fmt.Sprintf("%s (%v)", rs[i].Verdict, rs[i].Err)
 		}
-		b.history.Add(report.Broker, kindReceipt, ms[i].ID, "%s", note)
+		b.history.Record(report.Event{Actor: report.Broker, Kind: kindReceipt, ID: ms[i].ID, Copy: ms[i].Copy, Verdict: rs[i].Verdict.String(), Note: note})
 	}
 	return rs
 }
@@ -179,8 +181,9 @@ func (b *Bench) Receive(ctx context.Context, r broker.Receiver, max int, within 
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
+		asked := b.history.now()
 		ds, err := r.Receive(ctx, max)
-		b.arrived("", ds)
+		b.arrived(r, asked, ds)
 		switch {
 		case len(ds) > 0:
 			return ds, nil
@@ -197,11 +200,48 @@ func (b *Bench) Receive(ctx context.Context, r broker.Receiver, max int, within 
 	}
 }
 
-func (b *Bench) arrived(who string, ds []broker.Delivery) {
+// arrived records what r has got by a call that began at a time.
+func (b *Bench) arrived(r broker.Receiver, asked float64, ds []broker.Delivery) {
 	for i := range ds {
-		b.history.Add(report.Consumer, kindDelivery, ds[i].ID, "%sattempt %d (%s) at %s",
-			who, ds[i].Attempt.Number, ds[i].Attempt.Trust, at(ds[i].Position))
+		b.history.Record(b.of(r, &ds[i], report.Event{Actor: report.Consumer, Kind: kindDelivery, Copy: ds[i].Copy, Asked: asked,
+			Note: fmt.Sprintf("attempt %d (%s) at %s", ds[i].Attempt.Number, ds[i].Attempt.Trust, at(ds[i].Position))}))
 	}
+}
+
+// of completes an event with what is known of the delivery that it concerns.
+func (b *Bench) of(r broker.Receiver, d *broker.Delivery, e report.Event) report.Event {
+	e.ID, e.Holder, e.Attempt = d.ID, b.nameOf("consumer", r), d.Attempt.Number
+	if d.Position != (broker.Position{}) {
+		e.Position = at(d.Position)
+	}
+	return e
+}
+
+// nameOf is what a publisher or receiver is called in the history.
+func (b *Bench) nameOf(what string, end any) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	name, ok := b.names[end]
+	if !ok {
+		if b.names == nil {
+			b.names = map[any]string{}
+		}
+		name = fmt.Sprintf("%s %d", what, len(b.names)+1)
+		b.names[end] = name
+	}
+	return name
+}
+
+// described says what is published, beside its ID.
+func described(m *broker.Message) string {
+	note := fmt.Sprintf("%d bytes", len(m.Body))
+	if m.Key != "" {
+		note += fmt.Sprintf(", key %q", m.Key)
+	}
+	if m.Copy != "" {
+		note += fmt.Sprintf(", copy %q", m.Copy)
+	}
+	return note
 }
 
 // MustReceive is Receive of exactly one for where its coming is the premise.
@@ -218,19 +258,26 @@ func (b *Bench) MustReceive(ctx context.Context, r broker.Receiver) (broker.Deli
 
 // Settle settles one delivery and records it.
 func (b *Bench) Settle(ctx context.Context, r broker.Receiver, d *broker.Delivery, a broker.Action, delay time.Duration) broker.Outcome {
-	b.history.Add(report.Consumer, kindSettle, d.ID, "%s", a)
+	b.history.Record(b.of(r, d, report.Event{Actor: report.Consumer, Kind: kindSettle, Action: a.String(), Note: a.String()}))
 	s := []broker.Settlement{{Delivery: d, Action: a, Delay: delay, Reason: "asked for by the probe"}}
 	_ = r.Settle(ctx, s) // the outcome says more
-	b.settled(d.ID, a, s[0].Outcome)
+	b.history.Record(b.of(r, d, answered(a, s[0].Outcome)))
 	return s[0].Outcome
 }
 
+// settled records an outcome of which no more is known than the message's ID.
 func (b *Bench) settled(id string, a broker.Action, o broker.Outcome) {
+	e := answered(a, o)
+	e.ID = id
+	b.history.Record(e)
+}
+
+func answered(a broker.Action, o broker.Outcome) report.Event {
+	e := report.Event{Actor: report.Broker, Kind: kindOutcome, Action: a.String(), State: o.State.String(), Note: fmt.Sprintf("%s %s", a, o.State)}
 	if o.Err != nil {
-		b.history.Add(report.Broker, kindOutcome, id, "%s %s (%v)", a, o.State, o.Err)
-		return
+		e.Note += fmt.Sprintf(" (%v)", o.Err)
 	}
-	b.history.Add(report.Broker, kindOutcome, id, "%s %s", a, o.State)
+	return e
 }
 
 // MustAck acks and returns an error unless the broker took it as far as it can
@@ -247,13 +294,13 @@ func (b *Bench) mustAckAll(ctx context.Context, r broker.Receiver, ds []broker.D
 	s := make([]broker.Settlement, len(ds))
 	for i := range ds {
 		s[i].Delivery = &ds[i]
-		b.history.Add(report.Consumer, kindSettle, ds[i].ID, "%s", broker.Ack)
+		b.history.Record(b.of(r, &ds[i], report.Event{Actor: report.Consumer, Kind: kindSettle, Action: broker.Ack.String(), Note: broker.Ack.String()}))
 	}
 	_ = r.Settle(ctx, s) // the outcomes say more
 	var first error
 	for i := range s {
 		o := s[i].Outcome
-		b.settled(ds[i].ID, broker.Ack, o)
+		b.history.Record(b.of(r, &ds[i], answered(broker.Ack, o)))
 		if first == nil && !o.State.OK() {
 			first = fmt.Errorf("ack %q: %s: %w", ds[i].ID, o.State, o.Err)
 		}
@@ -264,7 +311,7 @@ func (b *Bench) mustAckAll(ctx context.Context, r broker.Receiver, ds []broker.D
 // Effect records that a consumer applied the effect of a message. No store
 // guards it.
 func (b *Bench) Effect(id, who string) {
-	b.history.Add(report.Store, kindEffect, id, "applied by %s", who)
+	b.history.Record(report.Event{Actor: report.Store, Kind: kindEffect, ID: id, Holder: who, Note: "applied by " + who})
 }
 
 // Inject arms a fault on the probe's own entity.

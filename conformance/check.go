@@ -3,8 +3,8 @@ package conformance
 import (
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/onceline/onceline/conformance/history"
 	"github.com/onceline/onceline/conformance/report"
 )
 
@@ -27,8 +27,7 @@ func CheckQueue(events []report.Event) Queue {
 		case kindPublish:
 			sent[e.ID] = true
 		case kindReceipt:
-			verdict, _, _ := strings.Cut(e.Note, " ")
-			switch verdict {
+			switch e.Verdict {
 			case "Stored", "Duplicate", "Accepted":
 				promised[e.ID] = true
 			case "Unknown":
@@ -42,7 +41,7 @@ func CheckQueue(events []report.Event) Queue {
 				q.Duplicated = append(q.Duplicated, e.ID)
 			}
 		case kindOutcome:
-			if strings.HasPrefix(e.Note, "Nack ") {
+			if e.Action == "Nack" {
 				taken[e.ID]--
 			}
 		}
@@ -108,10 +107,10 @@ func CheckEffects(events []report.Event) map[string]int {
 
 // The kinds of event that the checkers read.
 const (
-	kindPublish  = "publish"
-	kindReceipt  = "receipt"
-	kindDelivery = "delivery"
-	kindSettle   = "settle"
-	kindOutcome  = "outcome"
-	kindEffect   = "effect"
+	kindPublish  = history.Publish
+	kindReceipt  = history.Receipt
+	kindDelivery = history.Delivery
+	kindSettle   = history.Settle
+	kindOutcome  = history.Outcome
+	kindEffect   = history.Effect
 )

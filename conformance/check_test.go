@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,13 @@ import (
 
 // event is a line of a made-up history.
 func event(kind, id, note string) report.Event {
+	first, rest, _ := strings.Cut(note, " ")
+	switch kind {
+	case kindReceipt:
+		return report.Event{Kind: kind, ID: id, Verdict: first}
+	case kindOutcome:
+		return report.Event{Kind: kind, ID: id, Action: first, State: rest}
+	}
 	return report.Event{Kind: kind, ID: id, Note: note}
 }
 

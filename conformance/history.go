@@ -29,15 +29,23 @@ func (h *History) Add(actor report.Actor, kind, id, format string, args ...any) 
 	if len(args) > 0 {
 		note = fmt.Sprintf(format, args...)
 	}
+	h.Record(report.Event{Actor: actor, Kind: kind, ID: id, Note: note})
+}
+
+// Record is Add for an event with more to it; its time is set.
+func (h *History) Record(e report.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.events) == h.max {
 		h.lost++
 		return
 	}
-	h.events = append(h.events, report.Event{
-		At: time.Since(h.start).Seconds(), Actor: actor, Kind: kind, ID: id, Note: note})
+	e.At = time.Since(h.start).Seconds()
+	h.events = append(h.events, e)
 }
+
+// now is the time of an event that is recorded now.
+func (h *History) now() float64 { return time.Since(h.start).Seconds() }
 
 // Events returns a copy of what was recorded so far.
 func (h *History) Events() []report.Event {

@@ -271,8 +271,9 @@ func (b *Bench) cancelled(ctx context.Context, e ends, m broker.Message) ([]brok
 	}
 	results := make(chan result, 1)
 	go func() {
+		asked := b.history.now()
 		ds, err := e.rcv.Receive(try, 1)
-		b.arrived("", ds)
+		b.arrived(e.rcv, asked, ds)
 		results <- result{ds, err}
 	}()
 	// The publish is a round trip, so the cancellation gets as much head start

@@ -225,7 +225,7 @@ func probeLetter(ctx context.Context, b *Bench) error {
 	if d, err = b.MustReceive(ctx, e.rcv); err != nil {
 		return err
 	}
-	b.history.Add(report.Consumer, kindSettle, d.ID, "%s, reason %q", broker.DeadLetter, letterReason)
+	b.history.Record(b.of(e.rcv, &d, report.Event{Actor: report.Consumer, Kind: kindSettle, Action: broker.DeadLetter.String(), Note: fmt.Sprintf("%s, reason %q", broker.DeadLetter, letterReason)}))
 	o, err := d.DeadLetter(ctx, letterReason)
 	b.settled(d.ID, broker.DeadLetter, o)
 	if !o.State.OK() {

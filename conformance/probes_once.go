@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -226,7 +225,7 @@ func (s *once) judge() error {
 	// cause.
 	ended := map[string]bool{}
 	for _, e := range events {
-		if e.Kind == kindOutcome && strings.HasPrefix(e.Note, broker.Ack.String()+" "+broker.LeaseLost.String()) {
+		if e.Kind == kindOutcome && e.Action == broker.Ack.String() && e.State == broker.LeaseLost.String() {
 			ended[e.ID] = true
 		}
 	}

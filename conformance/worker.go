@@ -284,7 +284,8 @@ func (w *worker) receive(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w.bench.history.Add(report.Consumer, kindDelivery, e.ID, "to %s, attempt %d", w.name, e.Attempt)
+	w.bench.history.Record(report.Event{Actor: report.Consumer, Kind: kindDelivery, ID: e.ID, Holder: w.name, Attempt: e.Attempt,
+		Note: fmt.Sprintf("to %s, attempt %d", w.name, e.Attempt)})
 	return e.ID, nil
 }
 

@@ -34,6 +34,7 @@ The exit code is 0 where no anomaly was found, 1 where some were, 3 where the fi
 no history.`,
 		Example: `  onceline check history.json
   onceline check --drained --ignore doubled,stored-twice events.jsonl
+  onceline check --finding nats/settle.final onceline-report/report.json
   onceline check --json - < history.json | jq '.anomalies[].id'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,6 +43,7 @@ no history.`,
 	}
 	cmd.Flags().BoolVar(&c.drained, "drained", false, "everything that could still come had come when the history ends")
 	cmd.Flags().StringSliceVar(&c.ignore, "ignore", nil, "kinds of anomaly that are expected: "+join(history.Kinds()))
+	cmd.Flags().StringVar(&c.finding, "finding", "", "FILE is a report.json of verify: TARGET/CLAIM whose history is checked")
 	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print the result as JSON")
 	cmd.Flags().IntVar(&c.most, "most", 10, "how many messages of each kind are printed; 0 for all")
 	return cmd
@@ -50,6 +52,7 @@ no history.`,
 // checking are the flags of check.
 type checking struct {
 	drained, asJSON bool
+	finding         string
 	ignore          []string
 	most            int
 }
@@ -68,7 +71,7 @@ func (c *checking) run(path string, in io.Reader, out io.Writer) error {
 		defer f.Close()
 		in = f
 	}
-	h, err := history.Read(in, c.drained)
+	h, err := c.read(in)
 	if err != nil {
 		return runError{fmt.Errorf("%s: %w", path, err)}
 	}
@@ -90,6 +93,27 @@ func (c *checking) run(path string, in io.Reader, out io.Writer) error {
 		return exitCode(report.ExitDifference)
 	}
 	return nil
+}
+
+// read reads a history, or that of one finding of a report.
+func (c *checking) read(in io.Reader) (history.History, error) {
+	if c.finding == "" {
+		return history.Read(in, c.drained)
+	}
+	r, err := report.ReadJSON(in)
+	if err != nil {
+		return history.History{}, err
+	}
+	target, claim, _ := strings.Cut(c.finding, "/")
+	for _, t := range r.Targets {
+		for _, f := range t.Findings {
+			if t.Name == target && f.Claim == claim {
+				h := history.History{Schema: history.Schema, Drained: c.drained, Events: f.Evidence.History}
+				return h, h.Valid()
+			}
+		}
+	}
+	return history.History{}, fmt.Errorf("there is no finding %q: it is TARGET/CLAIM", c.finding)
 }
 
 func (c *checking) print(out io.Writer, r *history.Result) {

@@ -46,3 +46,26 @@ func TestCheckCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckOfAReport: what a probe records is a history that can be checked.
+func TestCheckOfAReport(t *testing.T) {
+	dir := t.TempDir()
+	if _, stderr, code := onceline(t.Context(), "verify", "--broker", "memory", "--claim", "effect.crash-after-effect", "--claim", "settle.answer", "--out", dir); code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	file := filepath.Join(dir, "report.json")
+	for _, c := range []struct {
+		finding string
+		code    int
+		says    string
+	}{
+		{"memory/effect.crash-after-effect", 1, "effect-twice (1)"},
+		{"memory/settle.answer", 0, "2 messages published, 2 promised by a receipt, 0 of unknown outcome (0 of them came), 2 deliveries, 0 effects: no anomaly"},
+		{"memory/settle.nothing", 3, `there is no finding "memory/settle.nothing"`},
+	} {
+		stdout, stderr, code := onceline(t.Context(), "check", "--drained", "--finding", c.finding, file)
+		if code != c.code || !strings.Contains(stdout+stderr, c.says) {
+			t.Errorf("%s: exit %d: %s%s", c.finding, code, stdout, stderr)
+		}
+	}
+}

@@ -52,13 +52,13 @@ type Event struct {
 	// At is the time in seconds since the history began.
 	At float64 `json:"at"`
 	// Actor is who did it.
-	Actor Actor `json:"actor,omitempty"`
+	Actor Actor `json:"actor"`
 	// Kind is what was done; the set is open.
 	Kind string `json:"kind"`
 	// ID is the dedup ID of the message it concerns; empty for none.
 	ID string `json:"id"`
 	// Note holds the particulars, for people.
-	Note string `json:"note,omitempty"`
+	Note string `json:"note"`
 
 	// Copy tells deliberate copies under one ID apart: of publish, receipt and
 	// delivery.

@@ -96,12 +96,12 @@ func TestEventEnds(t *testing.T) {
 		{Actor: "somebody", Kind: "unheard"}:  {Actor(""), Actor("")},
 		{Actor: "somebody", Kind: "delivery"}: {Broker, Consumer},
 	} {
-		if d := e.data(); d[5] != want[0] || d[6] != want[1] {
+		if d := dataOf(e); d[5] != want[0] || d[6] != want[1] {
 			t.Errorf("%+v goes from %q to %q, want %q", e, d[5], d[6], want)
 		}
 	}
 	for at, want := range map[float64]float64{0: 0, 1.2345: 1235, math.Inf(1): 0, math.NaN(): 0} {
-		if got := (Event{At: at}).data()[0]; got != want {
+		if got := dataOf(Event{At: at})[0]; got != want {
 			t.Errorf("at %v: %v ms, want %v", at, got, want)
 		}
 	}

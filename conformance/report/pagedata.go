@@ -114,20 +114,20 @@ func (v *view) targetData(t targetView, limit int) targetData {
 			history, d.More = history[:limit], len(history)-limit
 		}
 		for _, e := range history {
-			d.History = append(d.History, e.data())
+			d.History = append(d.History, dataOf(e))
 		}
 		out.Findings = append(out.Findings, d)
 	}
 	return out
 }
 
-func (e Event) data() eventData {
+func dataOf(e Event) eventData {
 	ms := 0.0
 	if !math.IsNaN(e.At) && !math.IsInf(e.At, 0) {
 		ms = math.Round(e.At * 1000)
 	}
 	var from, to Actor
-	switch ends := e.ends(); len(ends) {
+	switch ends := endsOf(e); len(ends) {
 	case 1:
 		from, to = ends[0], ends[0]
 	case 2:

@@ -13,7 +13,11 @@
 // worst case, by whoever sent the messages.
 package report
 
-import "time"
+import (
+	"time"
+
+	"github.com/onceline/onceline/conformance/history"
+)
 
 // Schema is the value of [Report.Schema] for the format this package writes.
 // It changes only when a reader of the old format would misread the new one.
@@ -161,32 +165,20 @@ type Evidence struct {
 
 // Actor is the one an [Event] starts from. The sequence diagram draws a lane
 // for each of the first four, and a mark across all lanes for the others.
-type Actor string
+type Actor = history.Actor
 
 // The actors.
 const (
-	Producer Actor = "producer"
-	Broker   Actor = "broker"
-	Consumer Actor = "consumer"
-	Store    Actor = "store"
-	Fault    Actor = "fault"
-	Clock    Actor = "clock"
+	Producer = history.Producer
+	Broker   = history.Broker
+	Consumer = history.Consumer
+	Store    = history.Store
+	Fault    = history.Fault
+	Clock    = history.Clock
 )
 
-// Event is one line of a probe's history.
-type Event struct {
-	// At is the time in seconds since the probe began.
-	At float64 `json:"at"`
-	// Actor is who did it.
-	Actor Actor `json:"actor"`
-	// Kind is what was done: "publish", "receipt", "delivery", "settle",
-	// "outcome", "fault", "effect", "restart" and others; the set is open.
-	Kind string `json:"kind"`
-	// ID is the dedup ID of the message it concerns; empty for none.
-	ID string `json:"id"`
-	// Note holds the particulars.
-	Note string `json:"note"`
-}
+// Event is one line of a probe's history; its times begin with the probe.
+type Event = history.Event
 
 // Mutant is an adapter broken on purpose, and whether the suite noticed.
 type Mutant struct {

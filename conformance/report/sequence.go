@@ -24,8 +24,8 @@ var path = map[string][2]Actor{
 
 var lanes = []Actor{Producer, Broker, Consumer, Store}
 
-// ends returns the lanes an event touches; none means all of them.
-func (e Event) ends() []Actor {
+// endsOf returns the lanes an event touches; none means all of them.
+func endsOf(e Event) []Actor {
 	if e.Actor == Fault || e.Actor == Clock {
 		return nil
 	}

@@ -50,7 +50,9 @@ func (g Finding) mapped(f func(string) string) Finding {
 	g.Source = each(g.Source, f)
 	g.Evidence.Notes = each(g.Evidence.Notes, f)
 	g.Evidence.History = each(g.Evidence.History, func(e Event) Event {
-		return Event{e.At, Actor(f(string(e.Actor))), f(e.Kind), f(e.ID), f(e.Note)}
+		e.Actor, e.Kind, e.ID, e.Note = Actor(f(string(e.Actor))), f(e.Kind), f(e.ID), f(e.Note)
+		e.Copy, e.Key, e.Verdict, e.Holder, e.Position, e.Action, e.State = f(e.Copy), f(e.Key), f(e.Verdict), f(e.Holder), f(e.Position), f(e.Action), f(e.State)
+		return e
 	})
 	return g
 }
