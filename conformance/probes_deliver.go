@@ -204,9 +204,11 @@ func probeCancel(ctx context.Context, b *Bench) error {
 			return err
 		}
 	}
-	// The first message makes sure that the receiver is at work.
-	if err := b.roundTrip(ctx, e); err != nil {
-		return err
+	// The first messages make sure that the receivers are at work.
+	for _, r := range []broker.Receiver{other, e.rcv} {
+		if err := b.roundTrip(ctx, ends{e.conn, e.pub, r}); err != nil {
+			return err
+		}
 	}
 	// With nothing there a Receive ends with its context.
 	start := time.Now()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,9 +70,10 @@ func TestLeaderLost(t *testing.T) {
 	p, r := publisherOf(t, c, e.Topic), receiverOf(t, c, e.Subscription)
 
 	const batches, size = 60, 20
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
 	came := make(chan map[string]bool, 1)
+	var count atomic.Int64
 	go func() {
 		ids := map[string]bool{}
 		defer func() { came <- ids }()
@@ -85,6 +87,7 @@ func TestLeaderLost(t *testing.T) {
 				ids[ds[i].ID] = true
 				s[i].Delivery = &ds[i]
 			}
+			count.Store(int64(len(ids)))
 			// An answer can be lost with the leader, and nobody says so. What
 			// isn't acked comes again after its lease.
 			try, done := context.WithTimeout(ctx, 500*time.Millisecond)
@@ -116,7 +119,11 @@ func TestLeaderLost(t *testing.T) {
 			return err == nil
 		})
 	}
+	// A new leader may not know yet what is pending: it has to have come, too.
 	until(t, "all to be acked", func() bool {
+		if count.Load() < batches*size {
+			return false
+		}
 		k, err := connOf(t, c).js.Consumer(ctx, stream, "billing")
 		return err == nil && k.CachedInfo().NumPending == 0 && k.CachedInfo().NumAckPending == 0
 	})

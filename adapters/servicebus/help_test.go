@@ -214,7 +214,7 @@ func wantErr(t testing.TB, err error, kinds ...error) {
 // until polls until ok is true.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(mustCome)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited too long for %s", what)
