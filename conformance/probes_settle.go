@@ -196,12 +196,12 @@ func (b *Bench) lateConsumer(ctx context.Context, unfenced bool) (consumer, erro
 func (b *Bench) takeOver(ctx context.Context, late consumer, next broker.Receiver, id string) (broker.Delivery, error) {
 	late.freeze()
 	defer late.thaw()
-	return b.overtake(ctx, next, id)
+	return b.overtake(ctx, next, b.Target.Lease, id)
 }
 
-// overtake is takeOver from one that is frozen.
-func (b *Bench) overtake(ctx context.Context, next broker.Receiver, id string) (broker.Delivery, error) {
-	bound := max(b.Target.Lease, b.Target.Session)
+// overtake is takeOver from one that is frozen, whose lease is given.
+func (b *Bench) overtake(ctx context.Context, next broker.Receiver, lease time.Duration, id string) (broker.Delivery, error) {
+	bound := max(lease, b.Target.Session)
 	if b.Instance.Advance != nil {
 		if err := b.Wait(ctx, bound+slack(bound)); err != nil {
 			return broker.Delivery{}, err
