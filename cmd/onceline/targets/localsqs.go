@@ -38,8 +38,8 @@ func sqsServer(p Progress, by string, t conformance.Target, suffix string,
 	t.Kind, t.WishLease, t.Lease, t.Window, t.Patience = report.KindLocal, true, sqsServerLease, 0, sqsServerPatience
 	t.Deviations = sqsDeviations[t.Name]
 	if by != "localstack" {
-		// moto and ElasticMQ's FIFO queues take minutes for more.
-		t.Soak, t.ProbeWithin = 1000, 3*time.Minute
+		// moto and ElasticMQ's FIFO queues take a minute for a thousand.
+		t.Soak, t.ProbeWithin = 200, 2*time.Minute
 	}
 	t.Start = local(func(ctx context.Context) (*localstack.Server, error) {
 		return start(ctx, p.For(t.Name))
