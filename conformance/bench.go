@@ -25,7 +25,7 @@ type Bench struct {
 	Rand     *rand.Rand
 
 	history  *History
-	wrap     func(broker.Conn) broker.Conn // a mutant's; nil for none
+	mutant   *Mutant // what breaks the adapter; nil for nothing
 	mu       sync.Mutex
 	conns    []broker.Conn
 	workers  []*worker
@@ -103,9 +103,7 @@ func (b *Bench) Conn(ctx context.Context) (broker.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a connection: %w", err)
 	}
-	if b.wrap != nil {
-		c = b.wrap(c)
-	}
+	c = b.mutant.wrap(c)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conns = append(b.conns, c)
