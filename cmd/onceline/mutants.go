@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -80,12 +81,15 @@ func (f *mutantsFlags) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	s := score{Mutants: []mutantLine{}}
-	for _, b := range broken {
-		s.Tried += len(b.Mutants)
-	}
 	if f.list {
 		return f.printList(stdout, broken)
+	}
+	for f.seed == 0 {
+		f.seed = rand.Uint64()
+	}
+	s := score{Seed: f.seed, Mutants: []mutantLine{}}
+	for _, b := range broken {
+		s.Tried += len(b.Mutants)
 	}
 	// The faults are ours: that an adapter warns of them is of no interest.
 	slog.SetDefault(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
@@ -160,6 +164,7 @@ type score struct {
 	Killed    int          `json:"killed"`
 	Survived  int          `json:"survived"`
 	Undecided int          `json:"undecided"`
+	Seed      uint64       `json:"seed"`
 	Seconds   float64      `json:"seconds"`
 	Exit      int          `json:"exit"`
 	Mutants   []mutantLine `json:"mutants"`
@@ -216,7 +221,7 @@ func (s score) String() string {
 	if s.Undecided > 0 {
 		line += fmt.Sprintf(", %d not decided", s.Undecided)
 	}
-	return fmt.Sprintf("%s; %.1f s, exit %d", line, s.Seconds, s.Exit)
+	return fmt.Sprintf("%s; seed %d, %.1f s, exit %d", line, s.Seed, s.Seconds, s.Exit)
 }
 
 func mutantLineOf(target string, m conformance.Mutant) mutantLine {
