@@ -25,7 +25,7 @@ type Bench struct {
 	Rand     *rand.Rand
 
 	history  *History
-	wrap     func(broker.Conn) broker.Conn // a mutant's; nil for none
+	mutant   *Mutant // what breaks the adapter; nil for nothing
 	mu       sync.Mutex
 	names    map[any]string // of publishers and receivers, in the history
 	conns    []broker.Conn
@@ -104,9 +104,7 @@ func (b *Bench) Conn(ctx context.Context) (broker.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a connection: %w", err)
 	}
-	if b.wrap != nil {
-		c = b.wrap(c)
-	}
+	c = b.mutant.wrap(c)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conns = append(b.conns, c)
@@ -261,18 +259,18 @@ func (b *Bench) Settle(ctx context.Context, r broker.Receiver, d *broker.Deliver
 	b.history.Record(b.of(r, d, report.Event{Actor: report.Consumer, Kind: kindSettle, Action: a.String(), Note: a.String()}))
 	s := []broker.Settlement{{Delivery: d, Action: a, Delay: delay, Reason: "asked for by the probe"}}
 	_ = r.Settle(ctx, s) // the outcome says more
-	b.history.Record(b.of(r, d, answered(a, s[0].Outcome)))
+	b.history.Record(b.of(r, d, outcomeEvent(a, s[0].Outcome)))
 	return s[0].Outcome
 }
 
 // settled records an outcome of which no more is known than the message's ID.
 func (b *Bench) settled(id string, a broker.Action, o broker.Outcome) {
-	e := answered(a, o)
+	e := outcomeEvent(a, o)
 	e.ID = id
 	b.history.Record(e)
 }
 
-func answered(a broker.Action, o broker.Outcome) report.Event {
+func outcomeEvent(a broker.Action, o broker.Outcome) report.Event {
 	e := report.Event{Actor: report.Broker, Kind: kindOutcome, Action: a.String(), State: o.State.String(), Note: fmt.Sprintf("%s %s", a, o.State)}
 	if o.Err != nil {
 		e.Note += fmt.Sprintf(" (%v)", o.Err)
@@ -300,7 +298,7 @@ func (b *Bench) mustAckAll(ctx context.Context, r broker.Receiver, ds []broker.D
 	var first error
 	for i := range s {
 		o := s[i].Outcome
-		b.history.Record(b.of(r, &ds[i], answered(broker.Ack, o)))
+		b.history.Record(b.of(r, &ds[i], outcomeEvent(broker.Ack, o)))
 		if first == nil && !o.State.OK() {
 			first = fmt.Errorf("ack %q: %s: %w", ds[i].ID, o.State, o.Err)
 		}

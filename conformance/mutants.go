@@ -2,24 +2,26 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/boundary"
 	"github.com/onceline/onceline/broker/driver"
-	"github.com/onceline/onceline/conformance/report"
 )
 
-// Mutant is an adapter broken on purpose. The suite must find it out by the
-// claim that it violates, or the suite is no good.
+// Mutant is an adapter broken on purpose, in a way in which one can be written by
+// mistake. The suite must find it out by the claim that it violates, or the suite is
+// no good.
 type Mutant struct {
-	Name   string
-	Layer  string         // "publish", "receive" or "settle"
-	Claim  boundary.Claim // kills it
+	Name  string
+	On    string // the target whose adapter it is; "" for one that breaks any
+	Layer string // "publish", "receive" or "settle"
+	Does  string // what is wrong with it, in a sentence
+	Claim boundary.Claim
+	// Answer is what the claim's probe then observes: on the reference implementation
+	// where On is empty.
+	Answer boundary.Answer
 	broken mutation
 }
 
@@ -30,214 +32,17 @@ type mutation struct {
 	settle  func(ctx context.Context, next driver.Receiver, ops []driver.Op)
 	limits  func(broker.Limits) broker.Limits
 	close   func(ctx context.Context, next driver.Receiver) error
+
+	openPublisher   func(ctx context.Context, next driver.Conn, topic string, o broker.PublisherOptions) (driver.Publisher, error)
+	receiverOptions func(broker.ReceiverOptions) broker.ReceiverOptions
 }
 
-// Mutants returns all of them.
-func Mutants() []Mutant {
-	return []Mutant{
-		{"drops-acks", "settle", boundary.SettleFinal, mutation{settle: dropAcks}},
-		{"swallows-ack-errors", "settle", boundary.SettleLostResponse, mutation{settle: swallowErrors}},
-		{"ignores-nack-delay", "settle", boundary.DeliverRedeliverNackDelay, mutation{settle: ignoreDelay}},
-		{"forgets-attempts", "receive", boundary.DeliverAttempt, mutation{receive: forgetAttempts}},
-		{"new-id-per-retry", "publish", boundary.PublishDedupLostResponse, mutation{publish: newIDs()}},
-		{"stored-for-a-duplicate", "publish", boundary.PublishDedupVerdict, mutation{publish: hideDuplicates}},
-		{"copy-lost", "publish", boundary.EffectReplay, mutation{publish: loseCopies}},
-		{"nack-as-ack", "settle", boundary.EffectCommitUnknown, mutation{settle: ackNacks}},
-		{"ack-never-sent", "settle", boundary.EffectCrashAfterAck, mutation{settle: dropAcks}},
-		{"lease-too-long", "receive", boundary.DeliverLeaseAccuracy, mutation{receive: overstateLease}},
-		{"extends-nothing", "settle", boundary.DeliverLeaseExtend, mutation{settle: extendNothing}},
-		{"extends-half", "settle", boundary.DeliverLeaseExtend, mutation{settle: overstateExtend}},
-		{"extends-once", "settle", boundary.DeliverLeaseMax, mutation{settle: extendOnce()}},
-		{"prefetches", "receive", boundary.DeliverLeaseClock, mutation{receive: prefetch()}},
-		{"drops-nacks", "settle", boundary.DeliverRedeliverNack, mutation{settle: dropNacks}},
-		{"acks-the-first-of-a-batch", "settle", boundary.DeliverRedeliverAfterAck, mutation{settle: ackFirst}},
-		{"calls-each-delivery-the-first", "receive", boundary.DeliverRedeliveredFlag, mutation{receive: forgetAttempts}},
-
-		{"takes-unknown-for-lost", "settle", boundary.SettleLostRequest, mutation{settle: unknownAsLost}},
-		{"confirms-as-the-context-ends", "settle", boundary.SettleCancel, mutation{settle: confirmAtEnd}},
-		{"smears-a-bad-settlement", "settle", boundary.SettleBatchPartial, mutation{settle: smearSettlement}},
-		{"leaves-the-handle-open", "settle", boundary.SettleDouble, mutation{settle: leaveOpen}},
-		{"forgets-what-it-confirmed", "settle", boundary.SettleReack, mutation{settle: forgetConfirmed}},
-		{"acks-later", "settle", boundary.SettleDurable, ackLater()},
-		{"takes-a-lost-lease-for-an-ack", "settle", boundary.SettleStaleBeforeRedelivery, mutation{receive: longLeases, settle: lostAsDone}},
-		{"gives-back-what-it-lost", "settle", boundary.SettleNackStale, mutation{receive: longLeases, settle: lostAsDone}},
-		{"extends-what-it-lost", "settle", boundary.SettleExtendStale, mutation{receive: longLeases, settle: extendAnything}},
-		{"takes-no-time-to-pass", "settle", boundary.FenceZombie, mutation{receive: longLeases, settle: lostAsDone}},
-		{"swallows-publish-errors", "publish", boundary.PublishDedupLostRequest, mutation{publish: swallowPublishErrors}},
-		{"cuts-ids", "publish", boundary.PublishIDLength, mutation{publish: changing(cutID)}},
-		{"folds-ids", "publish", boundary.PublishIDCharset, mutation{publish: changing(foldID)}},
-		{"takes-a-header-for-the-id", "publish", boundary.PublishDedupLookalikeHeader, mutation{publish: changing(headerAsID)}},
-		{"loses-headers", "publish", boundary.PublishDedupLookalikeHeader, mutation{publish: changing(loseHeaders)}},
-		{"stored-for-unknown", "publish", boundary.PublishCancel, mutation{publish: calledInstead(broker.Unknown, broker.Stored)}},
-		{"refused-for-unknown", "publish", boundary.PublishCancel, mutation{publish: calledInstead(broker.Unknown, broker.Refused)}},
-		{"stored-for-pushed-back", "publish", boundary.PublishBackpressure, mutation{publish: calledInstead(broker.Refused, broker.Stored)}},
-		{"reorders-a-batch", "publish", boundary.PublishOrderKey, mutation{publish: backwards}},
-		{"tells-a-longer-window", "publish", boundary.PublishRetryHorizon, mutation{limits: longerWindow}},
-
-		{"drops-keys", "publish", boundary.DeliverBody, mutation{publish: changing(func(m *broker.Message) { m.Key = "" })}},
-		{"drops-keys-of-order", "publish", boundary.DeliverOrderHeadOfLine, mutation{publish: changing(func(m *broker.Message) { m.Key = "" })}},
-		{"bodies-as-text", "publish", boundary.DeliverBody, mutation{publish: changing(bodyAsText)}},
-		{"loses-headers-that-repeat", "receive", boundary.DeliverBody, mutation{receive: dropRepeats}},
-		{"fetches-ahead", "receive", boundary.DeliverPrefetch, mutation{receive: fetchAhead}},
-		{"dead-letters-without-reason", "settle", boundary.DeliverDeadLetterReason, mutation{settle: dropReasons}},
-		{"acks-dead-letters", "settle", boundary.DeliverDeadLetterAttempts, mutation{settle: ackDeadLetters}},
-		{"close-that-leaks", "receive", boundary.DeliverClose, mutation{close: leak}},
-		{"retries-under-new-ids", "publish", boundary.DeliverExactlyOnce, mutation{publish: newIDs()}},
+// wrap breaks a connection. One that driver.New didn't make is left as it is; nil is no
+// mutant.
+func (m *Mutant) wrap(c broker.Conn) broker.Conn {
+	if m == nil {
+		return c
 	}
-}
-
-// dropAcks says Confirmed and tells the broker nothing.
-func dropAcks(ctx context.Context, next driver.Receiver, ops []driver.Op) {
-	for i := range ops {
-		if ops[i].Settlement.Action == broker.Ack {
-			ops[i].Settlement.Outcome.State = broker.Confirmed
-			continue
-		}
-		next.Settle(ctx, ops[i:i+1])
-	}
-}
-
-// swallowErrors takes a lost answer for a good one.
-func swallowErrors(ctx context.Context, next driver.Receiver, ops []driver.Op) {
-	next.Settle(ctx, ops)
-	for i := range ops {
-		ops[i].Settlement.Outcome = broker.Outcome{State: broker.Confirmed}
-	}
-}
-
-// ignoreDelay gives a message back at once.
-func ignoreDelay(ctx context.Context, next driver.Receiver, ops []driver.Op) {
-	for i := range ops {
-		if ops[i].Settlement.Action == broker.Nack {
-			ops[i].Settlement.Delay = 0
-		}
-	}
-	next.Settle(ctx, ops)
-}
-
-// forgetAttempts takes each delivery for the first.
-func forgetAttempts(ctx context.Context, next driver.Receiver, max int, out *driver.Batch) error {
-	err := next.Receive(ctx, max, out)
-	for i := range out.Len() {
-		out.At(i).Attempt.Number = 1
-	}
-	return err
-}
-
-// newIDs gives each attempt an ID of its own.
-func newIDs() func(context.Context, driver.Publisher, []broker.Message, []broker.Receipt) {
-	var mu sync.Mutex
-	n := 0
-	return func(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
-		mu.Lock()
-		own := make([]broker.Message, len(ms))
-		copy(own, ms)
-		for i := range own {
-			n++
-			own[i].Copy = fmt.Sprintf("%s attempt %d", own[i].Copy, n)
-		}
-		mu.Unlock()
-		next.Publish(ctx, own, rs)
-	}
-}
-
-// hideDuplicates says Stored where the broker had the ID.
-func hideDuplicates(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
-	next.Publish(ctx, ms, rs)
-	for i := range rs {
-		if rs[i].Verdict == broker.Duplicate {
-			rs[i].Verdict = broker.Stored
-		}
-	}
-}
-
-// loseCopies takes what is published again on purpose for a retry.
-func loseCopies(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
-	own := slices.Clone(ms)
-	for i := range own {
-		own[i].Copy = ""
-	}
-	next.Publish(ctx, own, rs)
-}
-
-// ackNacks settles for good what is given back.
-func ackNacks(ctx context.Context, next driver.Receiver, ops []driver.Op) {
-	for i := range ops {
-		if ops[i].Settlement.Action == broker.Nack {
-			ops[i].Settlement.Action = broker.Ack
-		}
-	}
-	next.Settle(ctx, ops)
-}
-
-// calledInstead takes one verdict for another.
-func calledInstead(is, said broker.Verdict) func(context.Context, driver.Publisher, []broker.Message, []broker.Receipt) {
-	return func(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
-		next.Publish(ctx, ms, rs)
-		for i := range rs {
-			if rs[i].Verdict == is {
-				rs[i].Verdict = said
-				if said.OK() {
-					rs[i].Err = nil
-				}
-			}
-		}
-	}
-}
-
-// backwards sends the last message of a batch first.
-func backwards(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
-	own, answers := slices.Clone(ms), make([]broker.Receipt, len(ms))
-	slices.Reverse(own)
-	next.Publish(ctx, own, answers)
-	slices.Reverse(answers)
-	copy(rs, answers)
-}
-
-// longerWindow promises that IDs are remembered for three times as long.
-func longerWindow(l broker.Limits) broker.Limits {
-	l.Window *= 3
-	return l
-}
-
-// RunMutants runs each mutant of t's adapter against the claim that has to kill
-// it, and returns those of which that claim was decided. The error names the
-// others, whose probe failed to run. t should be a target on which the adapter
-// itself passes.
-func RunMutants(ctx context.Context, t Target, o Options) ([]report.Mutant, error) {
-	var out []report.Mutant
-	var undecided []error
-	for _, m := range Mutants() {
-		o.Claims = []string{string(m.Claim)}
-		o.Progress = nil
-		o.wrap = m.wrap
-		r, err := Run(ctx, t, o)
-		if err != nil {
-			return out, err
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		found := r.Targets[0]
-		if found.Error != "" || found.Findings[0].Verdict.Class() == report.Broken {
-			undecided = append(undecided, fmt.Errorf("mutant %s: %s%s", m.Name, found.Error, reasonOf(found.Findings)))
-			continue
-		}
-		f := found.Findings[0]
-		out = append(out, report.Mutant{Name: m.Name, Layer: m.Layer, Claim: string(m.Claim),
-			Answer: f.Observed, Reason: f.Reason, Killed: f.Verdict.Class() == report.Differs})
-	}
-	return out, errors.Join(undecided...)
-}
-
-func reasonOf(fs []report.Finding) string {
-	if len(fs) == 0 {
-		return ""
-	}
-	return fs[0].Reason
-}
-
-func (m Mutant) wrap(c broker.Conn) broker.Conn {
 	inner, ok := driver.Unwrap(c)
 	if !ok {
 		return c
@@ -259,17 +64,26 @@ func (c *mutantConn) Now() time.Time {
 }
 
 func (c *mutantConn) OpenPublisher(ctx context.Context, topic string, o broker.PublisherOptions) (driver.Publisher, error) {
-	p, err := c.Conn.OpenPublisher(ctx, topic, o)
-	if err != nil || c.m.publish == nil && c.m.limits == nil {
-		return p, err
+	open := c.Conn.OpenPublisher
+	if c.m.openPublisher != nil {
+		open = func(ctx context.Context, topic string, o broker.PublisherOptions) (driver.Publisher, error) {
+			return c.m.openPublisher(ctx, c.Conn, topic, o)
+		}
+	}
+	p, err := open(ctx, topic, o)
+	if err != nil {
+		return nil, err
 	}
 	return &mutantPublisher{p, c.m}, nil
 }
 
 func (c *mutantConn) OpenReceiver(ctx context.Context, subscription string, o broker.ReceiverOptions) (driver.Receiver, error) {
+	if c.m.receiverOptions != nil {
+		o = c.m.receiverOptions(o)
+	}
 	r, err := c.Conn.OpenReceiver(ctx, subscription, o)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	return &mutantReceiver{r, c.m}, nil
 }
@@ -320,4 +134,25 @@ func (r *mutantReceiver) Close(ctx context.Context) error {
 		return r.Receiver.Close(ctx)
 	}
 	return r.m.close(ctx, r.Receiver)
+}
+
+// name is a mutant's, and "" of none.
+func (m *Mutant) name() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+// mutantOf is the mutant of that name, nil for "".
+func mutantOf(name string) (*Mutant, error) {
+	if name == "" {
+		return nil, nil
+	}
+	for _, m := range AllMutants() {
+		if m.Name == name {
+			return &m, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no mutant %q", name)
 }

@@ -71,12 +71,8 @@ func extendOnce() func(context.Context, driver.Receiver, []driver.Op) {
 // prefetch asks for one message more than its caller wants and keeps it for the next
 // call, with what is left of its lease.
 func prefetch() func(context.Context, driver.Receiver, int, *driver.Batch) error {
-	type kept struct {
-		d broker.Delivery
-		t driver.Token
-	}
 	var mu sync.Mutex
-	ahead := map[driver.Receiver][]kept{}
+	ahead := map[driver.Receiver][]hand{}
 	return func(ctx context.Context, next driver.Receiver, max int, out *driver.Batch) error {
 		mu.Lock()
 		have := ahead[next]
@@ -87,14 +83,11 @@ func prefetch() func(context.Context, driver.Receiver, int, *driver.Batch) error
 			if err := next.Receive(ctx, max+1, &all); err != nil {
 				return err
 			}
-			for i := range all.Len() {
-				have = append(have, kept{*all.At(i), *all.TokenAt(i)})
-			}
+			have = hands(&all)
 		}
 		n := min(max, len(have))
-		for _, k := range have[:n] {
-			d, t := out.Add()
-			*d, *t = k.d, k.t
+		for _, h := range have[:n] {
+			h.add(out)
 		}
 		mu.Lock()
 		defer mu.Unlock()

@@ -9,6 +9,45 @@ import (
 	"github.com/onceline/onceline/broker/driver"
 )
 
+// dropAcks says Confirmed and tells the broker nothing.
+func dropAcks(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	for i := range ops {
+		if ops[i].Settlement.Action == broker.Ack {
+			ops[i].Settlement.Outcome.State = broker.Confirmed
+			continue
+		}
+		next.Settle(ctx, ops[i:i+1])
+	}
+}
+
+// swallowErrors takes a lost answer for a good one.
+func swallowErrors(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	next.Settle(ctx, ops)
+	for i := range ops {
+		ops[i].Settlement.Outcome = broker.Outcome{State: broker.Confirmed}
+	}
+}
+
+// ignoreDelay gives a message back at once.
+func ignoreDelay(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	for i := range ops {
+		if ops[i].Settlement.Action == broker.Nack {
+			ops[i].Settlement.Delay = 0
+		}
+	}
+	next.Settle(ctx, ops)
+}
+
+// ackNacks settles for good what is given back.
+func ackNacks(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	for i := range ops {
+		if ops[i].Settlement.Action == broker.Nack {
+			ops[i].Settlement.Action = broker.Ack
+		}
+	}
+	next.Settle(ctx, ops)
+}
+
 // unknownAsLost says LeaseLost where nothing is known.
 func unknownAsLost(ctx context.Context, next driver.Receiver, ops []driver.Op) {
 	next.Settle(ctx, ops)
@@ -126,4 +165,38 @@ func extendAnything(ctx context.Context, next driver.Receiver, ops []driver.Op) 
 		}
 		next.Settle(ctx, ops[i:i+1])
 	}
+}
+
+// settleUnseen says Confirmed as soon as it has sent.
+func settleUnseen(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	own := make([]driver.Op, len(ops))
+	for i := range ops {
+		s, d, t := *ops[i].Settlement, *ops[i].Settlement.Delivery, *ops[i].Token
+		s.Delivery = &d
+		own[i] = driver.Op{Settlement: &s, Token: &t, Again: ops[i].Again}
+		ops[i].Settlement.Outcome.State = broker.Confirmed
+	}
+	go next.Settle(context.WithoutCancel(ctx), own)
+}
+
+// stateInstead takes one outcome for another.
+func stateInstead(is, said broker.State) func(context.Context, driver.Receiver, []driver.Op) {
+	return func(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+		next.Settle(ctx, ops)
+		for i := range ops {
+			if o := &ops[i].Settlement.Outcome; o.State == is {
+				*o = broker.Outcome{State: said}
+			}
+		}
+	}
+}
+
+// nackDeadLetters gives back what is to be dead-lettered.
+func nackDeadLetters(ctx context.Context, next driver.Receiver, ops []driver.Op) {
+	for i := range ops {
+		if ops[i].Settlement.Action == broker.DeadLetter {
+			ops[i].Settlement.Action = broker.Nack
+		}
+	}
+	next.Settle(ctx, ops)
 }

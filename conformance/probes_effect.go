@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -106,6 +107,9 @@ func probeZombie(ctx context.Context, b *Bench) error {
 	}
 	zombie.freeze()
 	d, err := b.overtake(ctx, next, b.askingLease(), m.ID)
+	if errors.Is(err, errNotOvertaken) {
+		return b.aloneWithIt(ctx, zombie, pub, next, m.ID)
+	}
 	if err == nil {
 		err = b.handle(ctx, &d, "the next consumer")
 	}
@@ -127,6 +131,31 @@ func probeZombie(ctx context.Context, b *Bench) error {
 		return err
 	}
 	return b.answerEffects(ctx, zombied, m.ID, fmt.Sprintf("by the next consumer while the zombie was frozen, and by what the zombie did then; its own ack afterwards: %s (%v)", o.State, o.Err))
+}
+
+// aloneWithIt goes on with a zombie whose message nobody else could have, in spite of
+// its time being over: next gets what is published behind it.
+func (b *Bench) aloneWithIt(ctx context.Context, zombie consumer, pub broker.Publisher, next broker.Receiver, id string) error {
+	err := b.witness(ctx, pub, next)
+	zombie.thaw()
+	if err != nil {
+		return fmt.Errorf("%w, nor the message behind it: %w", errNotOvertaken, err)
+	}
+	deliveries := 0
+	for _, e := range b.history.Events() {
+		if e.Kind == kindDelivery && e.ID == id {
+			deliveries++
+		}
+	}
+	if deliveries > 1 {
+		return fmt.Errorf("%w in time: it came with the message behind it", errNotOvertaken)
+	}
+	if err := zombie.effect(ctx); err != nil {
+		return err
+	}
+	b.unverifiable("nobody but the zombie got the message, so that the store had nothing to guard", storeClaims(zombied)...)
+	b.Answer(boundary.EffectZombie, times(CheckEffects(b.history.Events())[id]), "applied by the zombie, and nobody else could have the message for as long as it was frozen")
+	return nil
 }
 
 // probeEffectCrash. Anomaly: a consumer dies, and an effect is there twice or never:

@@ -235,6 +235,7 @@ func (b *Bench) tryStranger(ctx context.Context, stranger *Instance) (where stri
 	if err != nil {
 		return "on connecting", broker.Refused, time.Since(start), err
 	}
+	c = b.mutant.wrap(c)
 	defer func() {
 		if err := c.Close(context.WithoutCancel(ctx)); err != nil {
 			b.Note("cleanup: close the stranger's connection: %v", err)

@@ -202,17 +202,22 @@ func (b *Bench) takeOver(ctx context.Context, late consumer, next broker.Receive
 // overtake is takeOver from one that is frozen, whose lease is given.
 func (b *Bench) overtake(ctx context.Context, next broker.Receiver, lease time.Duration, id string) (broker.Delivery, error) {
 	bound := max(lease, b.Target.Session)
+	within := 2*bound + 3*b.Target.patience()
 	if b.Instance.Advance != nil {
 		if err := b.Wait(ctx, bound+slack(bound)); err != nil {
 			return broker.Delivery{}, err
 		}
+		within = b.Target.busy() // it is due
 	}
-	ds, err := b.Receive(ctx, next, 1, 2*bound+3*b.Target.patience())
+	ds, err := b.Receive(ctx, next, 1, within)
 	if err != nil {
 		return broker.Delivery{}, err
 	}
 	if len(ds) == 0 || ds[0].ID != id {
-		return broker.Delivery{}, fmt.Errorf("the next consumer never got %q", id)
+		return broker.Delivery{}, fmt.Errorf("%w: %q", errNotOvertaken, id)
 	}
 	return ds[0], nil
 }
+
+// errNotOvertaken is why nobody but the frozen consumer has the message.
+var errNotOvertaken = errors.New("the next consumer never got it")

@@ -58,8 +58,8 @@ type Options struct {
 	// Toolkit and Command are put into the report.
 	Toolkit, Command string
 
-	wrap  func(broker.Conn) broker.Conn // a mutant's
-	nonce uint64                        // of this run: entities of an earlier one with the same seed may be left
+	mutant *Mutant // what breaks the adapter; nil for nothing
+	nonce  uint64  // of this run: entities of an earlier one with the same seed may be left
 }
 
 // Run asks one target. It returns an error for bad options only: what goes
@@ -264,7 +264,7 @@ func (i *Instance) close(ctx context.Context) error {
 // runProbe runs one probe on the shared instance or one of its own, and turns
 // what it found into findings for each of its claims.
 func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Options) []report.Finding {
-	b := &Bench{Target: t, Instance: shared, history: newHistory(), wrap: o.wrap, findings: map[boundary.Claim]answer{}}
+	b := &Bench{Target: t, Instance: shared, history: newHistory(), mutant: o.mutant, findings: map[boundary.Claim]answer{}}
 	seed := fnv.New64a()
 	fmt.Fprintf(seed, "%d %s %s", o.Seed, t.Name, p.Name)
 	b.Rand = rand.New(rand.NewPCG(o.Seed, seed.Sum64()))

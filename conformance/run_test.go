@@ -196,9 +196,4 @@ func TestCatalogue(t *testing.T) {
 			t.Errorf("%s is incomplete: %+v", c.ID, c)
 		}
 	}
-	for _, m := range Mutants() {
-		if answered[m.Claim] == 0 {
-			t.Errorf("mutant %s: no probe answers %s", m.Name, m.Claim)
-		}
-	}
 }

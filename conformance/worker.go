@@ -52,6 +52,7 @@ type workerSpec struct {
 	URL          string      `json:"url"` // empty: it is handed messages, and applies their effects alone
 	Subscription string      `json:"subscription"`
 	Unfenced     bool        `json:"unfenced"`
+	Mutant       string      `json:"mutant,omitempty"` // the name of what breaks its adapter
 	Stores       []storeSpec `json:"stores,omitempty"`
 }
 
@@ -134,6 +135,11 @@ func (s workerSpec) receiver(ctx context.Context) (broker.Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
+	broken, err := mutantOf(s.Mutant)
+	if err != nil {
+		return nil, err
+	}
+	c = broken.wrap(c)
 	if s.Unfenced {
 		if c, err = driver.Unfenced(c); err != nil {
 			return nil, err
@@ -175,16 +181,17 @@ type consumer interface {
 // a process, or one in a broker whose clock is moved, where nothing happens
 // beside what the probe does.
 func (b *Bench) canCrash() bool {
-	return b.Instance.Advance != nil || b.Instance.URL != "" && workersReady.Load() && b.wrap == nil
+	return b.Instance.Advance != nil || b.Instance.URL != "" && workersReady.Load()
 }
 
 // consumer starts one: in a process of its own where the target can be reached
 // from there, else modelled in this one.
 func (b *Bench) consumer(ctx context.Context, name string, unfenced bool) (consumer, error) {
-	if b.Instance.URL == "" || !workersReady.Load() || b.wrap != nil {
+	if b.Instance.URL == "" || !workersReady.Load() {
 		return b.modelled(ctx, name, unfenced)
 	}
-	return b.process(ctx, name, workerSpec{URL: b.Instance.URL, Subscription: b.Entity.Subscription, Unfenced: unfenced})
+	return b.process(ctx, name, workerSpec{URL: b.Instance.URL, Subscription: b.Entity.Subscription, Unfenced: unfenced,
+		Mutant: b.mutant.name()})
 }
 
 // process starts a worker, with the stores that the bench has opened.

@@ -24,7 +24,7 @@ func newReference() *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:    "reference DIR",
-		Short:  "Write the claims and the declared boundaries as Markdown",
+		Short:  "Write the claims, the mutants and the declared boundaries as Markdown",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -35,10 +35,10 @@ func newReference() *cobra.Command {
 	return cmd
 }
 
-// writeReference writes claims.md and boundaries/BROKER.md into dir, or checks
+// writeReference writes claims.md, mutants.md and boundaries/BROKER.md into dir, or checks
 // that they are there as they would be written.
 func writeReference(dir string, check bool) error {
-	pages := map[string]string{"claims.md": claimsPage()}
+	pages := map[string]string{"claims.md": claimsPage(), "mutants.md": mutantsPage()}
 	// A real server's target has a section where its configuration is declared apart.
 	seen := map[string]bool{}
 	for _, t := range targets.Declared() {
@@ -81,6 +81,31 @@ func claimsPage() string {
 			fmt.Fprintf(&b, "\n## Hop %d, %s\n\n| claim | question | answers | why it matters |\n|---|---|---|---|\n", hop, hops[hop])
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", c.ID, inCell(c.Question), join(c.Answers), inCell(c.Meaning))
+	}
+	return b.String()
+}
+
+// mutantsPage lists what is broken on purpose, a table for each target.
+func mutantsPage() string {
+	var b bytes.Buffer
+	broken := targets.Mutants()
+	n := 0
+	for _, t := range broken {
+		n += len(t.Mutants)
+	}
+	fmt.Fprintf(&b, `%s# The mutants
+
+A suite that passes a wrong adapter proves nothing of a right one. Here are %d adapters that are wrong in one way each, a way in which one can be written by mistake, with [the claim](claims.md) that has to find it out and what is then observed. `+"`go run ./cmd/onceline mutants`"+` tries all of them, beside each adapter itself, and fails unless all are killed.
+`, generated, n)
+	for _, t := range broken {
+		what := fmt.Sprintf("What breaks the adapter of %s, in a way that its broker invites; on its emulator.", t.Broker)
+		if t.Broker == "memory" {
+			what = "What breaks any adapter, for it is against the contract; tried on the reference implementation, and on an adapter of your own with `conformance.RunMutants`."
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| mutant | layer | what it does wrong | killed by | observed |\n|---|---|---|---|---|\n", t.Name, what)
+		for _, m := range t.Mutants {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | `%s` | %s |\n", m.Name, m.Layer, inCell(m.Does), m.Claim, m.Answer)
+		}
 	}
 	return b.String()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -183,8 +184,19 @@ func (f *verifyFlags) measure(ctx context.Context, ts []conformance.Target, cs [
 	p.phase("mutants")
 	// The mutants are of the reference adapter; the suite is what they test.
 	o.Targets = 0
-	r.Mutants, undecided = conformance.RunMutants(ctx, targets.Memory(), o)
-	return r, undecided, nil
+	trials, err := conformance.RunMutants(ctx, targets.Memory(), conformance.Mutants(), o, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	var why []error
+	for _, t := range trials {
+		if t.Err != nil {
+			why = append(why, fmt.Errorf("%s: %w", t.Name, t.Err))
+			continue
+		}
+		r.Mutants = append(r.Mutants, t.Report())
+	}
+	return r, errors.Join(why...), nil
 }
 
 // whole reports whether nothing was left out by the command line.

@@ -58,24 +58,6 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestMutants: the suite kills each adapter that is broken on purpose, by the
-// claim that it violates.
-func TestMutants(t *testing.T) {
-	t.Parallel()
-	ms, err := conformance.RunMutants(t.Context(), targets.Memory(), conformance.Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(ms) < 5 {
-		t.Fatalf("%d mutants", len(ms))
-	}
-	for _, m := range ms {
-		if !m.Killed {
-			t.Errorf("%s lives: %s observed %q: %s", m.Name, m.Claim, m.Answer, m.Reason)
-		}
-	}
-}
-
 func TestBoundariesAreComplete(t *testing.T) {
 	for _, target := range targets.Embedded() {
 		missing, wrong := conformance.Undeclared(target.Boundary)
