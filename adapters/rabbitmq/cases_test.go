@@ -172,6 +172,7 @@ func TestCaseConfirmsNeverCome(t *testing.T) {
 	e := entity(t, c)
 	p := publisherOf(t, c, e.Topic)
 	mute.Store(true)
+	unknown := 0 // on a busy machine a context may end before its message is sent
 	for i := range 100 {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		begin := time.Now()
@@ -180,9 +181,12 @@ func TestCaseConfirmsNeverCome(t *testing.T) {
 		if err == nil || rs[0].Verdict.OK() || time.Since(begin) > time.Second {
 			t.Fatalf("publish %d: %v %v after %s", i, rs, err, time.Since(begin))
 		}
-		if i >= 64 && rs[0].Verdict != broker.Refused {
-			t.Fatalf("publish %d is %v: more in flight than there may be", i, rs[0].Verdict)
+		if rs[0].Verdict == broker.Unknown {
+			unknown++
 		}
+	}
+	if unknown == 0 || unknown > 64 {
+		t.Errorf("%d publishes were in flight, with 64 that may be", unknown)
 	}
 	mute.Store(false)
 	proxy.cut()
