@@ -125,6 +125,9 @@ func cleanUp(t *testing.T, start starter) {
 // single call's right, and a queue that is made with tags needs that of tagging.
 func sqsRight(line string) []string {
 	op := strings.TrimSuffix(strings.Fields(line)[0], "Batch")
+	if op == "?" {
+		return nil // its caller was gone before it said what it asks
+	}
 	if op == "CreateQueue" {
 		return []string{"sqs:CreateQueue", "sqs:TagQueue"}
 	}
