@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/onceline/onceline/broker/boundary"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
 )
@@ -22,7 +23,8 @@ type page struct {
 }
 
 var made = []page{
-	{"README.md", "<!-- matrix: go run ./.ci/check -local -write -->\n", "<!-- end of matrix -->", matrix, equal},
+	{"README.md", "<!-- matrix: go run ./.ci/check -local -write -->\n", "<!-- end of matrix -->", chosen, equal},
+	{"docs/matrix.md", "<!-- matrix: go run ./.ci/check -local -write -->\n", "<!-- end of matrix -->", all, equal},
 	{"docs/divergence.md", "<!-- ledger: go run ./.ci/check -local -write -->\n", "<!-- end of ledger -->", ledger, sameLedger},
 	{"localstack/README.md", "<!-- claims: go run ./.ci/check -local -write -->\n", "<!-- end of claims -->", models, equal},
 }
@@ -75,10 +77,30 @@ func sameLedger(a, b string) bool {
 // columns is how many targets stand side by side, so that a page can hold them.
 const columns = 7
 
+// inReadme are the claims that the README shows, for all would fill it.
+var inReadme = []boundary.Claim{
+	boundary.PublishAckDurable, boundary.PublishAckReplicated, boundary.PublishBatchPartial, boundary.PublishDedupScope, boundary.PublishDedupWindow,
+	boundary.PublishDedupVerdict, boundary.PublishDedupLostResponse, boundary.PublishDedupNewProducer, boundary.PublishDedupBrokerRestart,
+	boundary.PublishDedupAfterConsume, boundary.PublishOrderKey, boundary.PublishUnroutable,
+	boundary.DeliverRedeliverExpiry, boundary.DeliverRedeliverCrash, boundary.DeliverLeaseExtend, boundary.DeliverRedeliveredFlag,
+	boundary.DeliverOrderRedelivery, boundary.DeliverDeadLetterAfterMax, boundary.DeliverExactlyOnce,
+	boundary.SettleAnswer, boundary.SettleLostResponse, boundary.SettleDurable, boundary.SettleStale, boundary.VendorSettleForeign, boundary.FenceZombie,
+	boundary.EffectCrashAfterEffect, boundary.EffectZombie, boundary.EffectInboxCrashAfterEffect, boundary.EffectInboxZombie,
+}
+
+func chosen(r *report.Report) (string, error) {
+	m, err := matrix(r, func(id boundary.Claim) bool { return slices.Contains(inReadme, id) })
+	return m + fmt.Sprintf("\nThese are %d of %d claims: [all answers](docs/matrix.md).\n", len(inReadme), len(conformance.Claims())), err
+}
+
+func all(r *report.Report) (string, error) {
+	return matrix(r, func(boundary.Claim) bool { return true })
+}
+
 // matrix is the answers of the embedded targets, and in their place those of the
 // vendor's own server where one of the same configuration was asked. It holds
 // nothing that differs from run to run.
-func matrix(r *report.Report) (string, error) {
+func matrix(r *report.Report, shows func(boundary.Claim) bool) (string, error) {
 	var embedded []report.Target
 	for _, t := range r.Targets {
 		if t.Kind == report.KindEmulator && t.Like == "" {
@@ -87,7 +109,7 @@ func matrix(r *report.Report) (string, error) {
 	}
 	var tables []string
 	for targets := range slices.Chunk(embedded, columns) {
-		tables = append(tables, table(r, targets))
+		tables = append(tables, table(r, targets, shows))
 	}
 	return strings.Join(tables, "\n"), nil
 }
@@ -104,7 +126,7 @@ func measured(r *report.Report, t report.Target) (report.Target, bool) {
 	return r.Targets[i], true
 }
 
-func table(r *report.Report, targets []report.Target) string {
+func table(r *report.Report, targets []report.Target, shows func(boundary.Claim) bool) string {
 	var b strings.Builder
 	b.WriteString("| |")
 	for _, t := range targets {
@@ -120,6 +142,9 @@ func table(r *report.Report, targets []report.Target) string {
 	}
 	b.WriteByte('\n')
 	for i, c := range conformance.Claims() {
+		if !shows(c.ID) {
+			continue
+		}
 		fmt.Fprintf(&b, "| `%s` |", c.ID)
 		for _, t := range targets {
 			fmt.Fprintf(&b, " %s |", cell(r, t, i))
