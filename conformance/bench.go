@@ -244,7 +244,7 @@ func described(m *broker.Message) string {
 
 // MustReceive is Receive of exactly one for where its coming is the premise.
 func (b *Bench) MustReceive(ctx context.Context, r broker.Receiver) (broker.Delivery, error) {
-	ds, err := b.Receive(ctx, r, 1, 3*b.Target.patience()+2*time.Second+2*max(b.Target.Lease, b.Target.Session))
+	ds, err := b.Receive(ctx, r, 1, 3*b.Target.patience()+2*time.Second+2*max(b.Target.Lease, b.Target.Session)+b.Target.SlowStart)
 	if err != nil {
 		return broker.Delivery{}, err
 	}

@@ -151,9 +151,17 @@ func (b *Bench) answerPartBad(s []broker.Settlement, again map[string]int) {
 	case !errors.Is(bad.Err, broker.ErrConflict):
 		answer(boundary.Smeared, "the nack of a delivery that was acked before is answered %s (%v) beside good ones", bad.State, bad.Err)
 	default:
-		answer(boundary.Exact, "two acks took effect and are %s; the nack of a delivery that was acked before is refused, and a dead letter is answered %s (%v)",
-			s[0].Outcome.State, s[2].Outcome.State, s[2].Outcome.Err)
+		answer(boundary.Exact, "two acks took effect and are %s; the nack of a delivery that was acked before is refused, and a dead letter is %s",
+			s[0].Outcome.State, told(s[2].Outcome))
 	}
+}
+
+// told is an outcome in words.
+func told(o broker.Outcome) string {
+	if o.Err != nil {
+		return fmt.Sprintf("refused (%v)", o.Err)
+	}
+	return fmt.Sprintf("answered %s", o.State)
 }
 
 // waitable is the longest lease that is waited for in real time to see whether an

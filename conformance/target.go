@@ -87,6 +87,9 @@ type Target struct {
 	// Patience is how long a probe waits for a message before it says that
 	// there is none. Default 2 s.
 	Patience time.Duration
+	// SlowStart is how much longer a message is waited for that has to come, where a
+	// new subscription can be slow to deliver its first.
+	SlowStart time.Duration
 }
 
 // ErrAbsent is what Start returns where this machine lacks what the target needs.

@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -142,7 +143,8 @@ type checker struct {
 	h      History
 	result Result
 	tracks map[message]*track
-	sorted []*track // as they first appeared
+	sorted []*track       // as they first appeared
+	passed map[string]int // events about messages that no check reads, by kind
 }
 
 // track is what happened to one message: places in the history.
@@ -153,12 +155,15 @@ type track struct {
 }
 
 func newChecker(h History) *checker {
-	c := &checker{h: h, tracks: map[message]*track{}}
+	c := &checker{h: h, tracks: map[message]*track{}, passed: map[string]int{}}
 	for i := range h.Events {
 		e := &h.Events[i]
 		switch e.Kind {
 		case Publish, Receipt, Delivery, Settle, Outcome, Effect:
 		default:
+			if e.ID != "" {
+				c.passed[e.Kind]++
+			}
 			continue
 		}
 		t := c.tracks[e.message()]
@@ -186,6 +191,12 @@ func newChecker(h History) *checker {
 			t.effects = append(t.effects, i)
 			c.result.Effects++
 		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.passed)) {
+		c.undecided(fmt.Sprintf("%d events about messages are of the kind %q, which no check reads", c.passed[kind], kind))
+	}
+	if len(c.sorted) == 0 {
+		c.undecided("the history has no event that a check reads")
 	}
 	if !h.Drained {
 		c.undecided("the history doesn't say that it was drained: nothing is called lost, a gap, or gone, for it might have come later")

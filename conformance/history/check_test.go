@@ -73,6 +73,7 @@ func TestCheck(t *testing.T) {
 		want    string // kind:id, …
 	}{
 		{"nothing", false, "", ""},
+		{"of another kind", false, "published a\n" + "delivery a", ""},
 		{"all well", false, a + "delivery a by=c attempt=1\n settle a Ack by=c\n outcome a Ack Confirmed by=c", ""},
 
 		{"lost", false, a + b + "delivery b by=c", "lost:a gap:a"},
@@ -158,7 +159,7 @@ func TestCheck(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", c.name, got, want)
 		}
-		if (len(r.Undecided) > 0) != (c.running || c.name == "a consumer's history alone") {
+		if (len(r.Undecided) > 0) != (c.running || c.name == "a consumer's history alone" || c.name == "nothing" || c.name == "of another kind") {
 			t.Errorf("%s: undecided: %q", c.name, r.Undecided)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -66,7 +66,7 @@ func (c *conn) OpenReceiver(_ context.Context, subscription string, o broker.Rec
 		return nil, broker.Errorf(broker.ErrUnsupported, nil, "open receiver %s: StartFrom: what is settled is gone", subscription)
 	}
 	s, set, err := c.topic(subscription)
-	return &receiver{spool: s, lease: set.Lease, epoch: new(driver.Epoch), done: make(chan struct{})}, err
+	return &receiver{spool: s, lease: set.Lease, epoch: new(driver.Epoch), done: make(chan struct{}), open: map[*held]struct{}{}}, err
 }
 
 // Ensure makes a topic, which is its own subscription. A wish that can't be met is
@@ -160,13 +160,9 @@ type receiver struct {
 	lease time.Duration
 	epoch *driver.Epoch // ends with Close
 	done  chan struct{}
-	open  atomic.Pointer[list]
-}
 
-// list is what was handed out, for Close to give back.
-type list struct {
-	held *held
-	next *list
+	mu   sync.Mutex
+	open map[*held]struct{} // handed out and not settled, for Close to give back
 }
 
 func (r *receiver) Receive(ctx context.Context, max int, out *driver.Batch) error {
@@ -180,7 +176,9 @@ func (r *receiver) Receive(ctx context.Context, max int, out *driver.Batch) erro
 			d.Lease = asked.Add(r.lease)
 			d.Position.Offset = h.seq
 			t.Epoch, t.Ref = r.epoch, h
-			r.open.Store(&list{h, r.open.Load()}) // Receive has one caller at a time
+			r.mu.Lock()
+			r.open[h] = struct{}{}
+			r.mu.Unlock()
 		}
 		switch {
 		case len(hs) > 0:
@@ -207,6 +205,11 @@ func (r *receiver) Settle(_ context.Context, ops []driver.Op) {
 
 func (r *receiver) settle(op *driver.Op) {
 	h, s := op.Token.Ref.(*held), op.Settlement
+	r.mu.Lock() // one settle at a time: Close and an Extend could meet
+	defer r.mu.Unlock()
+	if s.Action != broker.Extend {
+		delete(r.open, h)
+	}
 	var took bool
 	var err error
 	switch s.Action {
@@ -240,15 +243,16 @@ func (r *receiver) As(any) bool { return false }
 
 func (r *receiver) AsDelivery(*driver.Token, any) bool { return false }
 
-// Close gives back what isn't settled: a file that was settled has another name, or is
-// gone, and stays so.
+// Close gives back what isn't settled.
 func (r *receiver) Close(context.Context) error {
 	r.epoch.End()
 	close(r.done)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var errs []error
-	for l := r.open.Load(); l != nil; l = l.next {
-		if l.held.until.After(time.Now()) {
-			_, err := l.held.move(l.held.name(), time.Now())
+	for h := range r.open {
+		if h.until.After(time.Now()) {
+			_, err := h.move(h.name(), time.Now())
 			errs = append(errs, err)
 		}
 	}

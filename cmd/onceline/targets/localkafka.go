@@ -51,8 +51,9 @@ func localKafka(p Progress) []conformance.Target {
 func kafkaServer(p Progress, t conformance.Target, query string, options ...localstack.KafkaServerOption) conformance.Target {
 	t.Kind, t.Real = report.KindLocal, true
 	if t.Lease > 0 {
-		// A share group that is new may be late by seconds.
-		t.Like, t.Lease, t.Patience = "kafka-share", kafkaServerLease, 4*time.Second
+		// A share group that is new may be late by seconds, and by half a minute where the
+		// broker's first attempt to make its state fails (KAF-F-57).
+		t.Like, t.Lease, t.Patience, t.SlowStart = "kafka-share", kafkaServerLease, 4*time.Second, 45*time.Second
 	} else {
 		t.Like, t.Session = "kafka-group", kafkaServerSession
 	}
