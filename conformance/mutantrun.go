@@ -90,6 +90,8 @@ func (m Mutant) try(ctx context.Context, t Target, itself *report.Target, o Opti
 		trial.Err = fmt.Errorf("the adapter itself: %w", err)
 	case f.Verdict.Class() == report.Differs:
 		trial.Err = fmt.Errorf("the adapter itself answers %s where it declares %s: %s", f.Observed, f.Declared, f.Reason)
+	case f.Observed == string(m.Answer):
+		trial.Err = fmt.Errorf("the adapter itself answers %s: there is nothing here that the mutant could break", f.Observed)
 	default:
 		trial.Declared = f.Observed
 		o.Claims, o.mutant = []string{string(m.Claim)}, &m

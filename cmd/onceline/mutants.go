@@ -40,7 +40,7 @@ wrong adapter proves nothing of a right one.
 
 Most mutants break any adapter, and are tried on the reference implementation in
 memory; the others break the adapter of one broker in a way that this broker invites,
-and are tried on its emulator. The adapter itself is asked first: what fails without a
+and are tried on its embedded target. The adapter itself is asked first: what fails without a
 mutant shows nothing. A line is printed for each mutant as it is decided, the score
 last.
 
@@ -51,7 +51,7 @@ but one could not be decided, or the run was interrupted.`,
   onceline mutants --broker 'rabbitmq*' --broker nats
   onceline mutants --list
   onceline mutants --json | jq -r '.mutants[] | select(.killed | not) | .name'`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

@@ -98,7 +98,7 @@ func mutantsPage() string {
 A suite that passes a wrong adapter proves nothing of a right one. Here are %d adapters that are wrong in one way each, a way in which one can be written by mistake, with [the claim](claims.md) that has to find it out and what is then observed. `+"`go run ./cmd/onceline mutants`"+` tries all of them, beside each adapter itself, and fails unless all are killed.
 `, generated, n)
 	for _, t := range broken {
-		what := fmt.Sprintf("What breaks the adapter of %s, in a way that its broker invites; on its emulator.", t.Broker)
+		what := fmt.Sprintf("What breaks the adapter of %s, in a way that its broker invites; tried on the embedded target of this name.", t.Broker)
 		if t.Broker == "memory" {
 			what = "What breaks any adapter, for it is against the contract; tried on the reference implementation, and on an adapter of your own with `conformance.RunMutants`."
 		}

@@ -65,7 +65,7 @@ nothing could be asked. What this machine lacks counts for nothing beside other 
   onceline verify --compose
   onceline verify --target 'sqs:///?region=eu-central-1' --yes-this-costs-money
   onceline verify --seed 42 --out /tmp/report --json | jq .summary`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -238,4 +238,12 @@ func claimIDs() []string {
 		ids = append(ids, string(c.ID))
 	}
 	return ids
+}
+
+// noArgs refuses arguments where names go with a flag.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments; did you mean: onceline %s --broker %s", cmd.Name(), cmd.Name(), args[0])
+	}
+	return nil
 }

@@ -205,6 +205,7 @@ func TestRead(t *testing.T) {
 		{`{"schema":1,"drained":true,"events":[]}`, ""},
 		{``, "no events"},
 		{`nonsense`, "line 1"},
+		{`{"schema":1,"targets":[]}`, "--finding TARGET/CLAIM"},
 		{`{"schema":2,"events":[` + good + `]}`, "schema 2"},
 		{`{"schema":1,"events":[{"at":1,"kind":"publish","id":"a","colour":"red"}]}`, "colour"},
 		{good + "\n" + `{"at":0.5,"kind":"publish","id":"b"}`, "after one at 1 s"},

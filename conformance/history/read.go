@@ -30,7 +30,11 @@ func Read(r io.Reader, drained bool) (History, error) {
 	}
 	h := History{Schema: Schema, Drained: drained}
 	var probe struct {
-		Events *json.RawMessage `json:"events"`
+		Events  *json.RawMessage `json:"events"`
+		Targets *json.RawMessage `json:"targets"`
+	}
+	if json.Unmarshal(all, &probe) == nil && probe.Targets != nil {
+		return History{}, fmt.Errorf("%w: it is a report of verify; name the finding whose history is meant, with --finding TARGET/CLAIM", ErrFormat)
 	}
 	if json.Unmarshal(all, &probe) == nil && probe.Events != nil {
 		err = strict(all, &h)
