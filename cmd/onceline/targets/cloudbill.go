@@ -11,7 +11,7 @@ import (
 // cloudRequests bounds the requests of one run of all claims against one target, by
 // broker. It is three times what a run in real time asks of our models, rounded up,
 // for a service is slower and empty answers are more; a test measures it.
-var cloudRequests = map[string]int{"sqs": 2000, "pubsub": 2000, "servicebus": 4000}
+var cloudRequests = map[string]int{"sqs": 4000, "pubsub": 4000, "servicebus": 10000}
 
 // Bill says, in a few lines, what a run of all claims would make on the broker that
 // a URL leads to and what it would ask of it, for somebody who has to agree to it
@@ -26,7 +26,7 @@ func Bill(raw string) string {
 	if host == "" {
 		host = "the vendor's service"
 	}
-	probes := len(conformance.Probes()) + 1 // one has a second entity, for dead letters
+	probes := len(conformance.Probes()) + 4 // three have a second entity for dead letters, one a second topic
 	things := fmt.Sprintf("%d queues", probes)
 	switch t.Broker {
 	case "pubsub", "nats", "kafka":
