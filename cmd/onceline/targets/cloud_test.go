@@ -367,9 +367,9 @@ func TestPublic(t *testing.T) {
 
 func TestBill(t *testing.T) {
 	for raw, want := range map[string][]string{
-		"sqs:///?region=eu-central-1&fifo=true":            {"sqs-fifo-cloud", "the vendor's service", "queues", "onceline-", "at most 2000 requests", "12m0s"},
+		"sqs:///?region=eu-central-1&fifo=true":            {"sqs-fifo-cloud", "the vendor's service", "queues", "onceline-", "at most 4000 requests", "12m0s"},
 		"pubsub:///project":                                {"pubsub-cloud", "topics and as many subscriptions"},
-		"servicebus://k:secret@ns.servicebus.windows.net/": {"ns.servicebus.windows.net", "at most 4000"},
+		"servicebus://k:secret@ns.servicebus.windows.net/": {"ns.servicebus.windows.net", "at most 10000"},
 		"nats://token-secret@nats.example.com":             {"nats-cloud", "nats.example.com", "no bound"},
 	} {
 		got := Bill(raw)
