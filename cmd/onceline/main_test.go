@@ -40,7 +40,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{[]string{"nonsense"}, report.ExitUsage, "unknown command"},
 		{[]string{"verify", "--nonsense"}, report.ExitUsage, "unknown flag"},
-		{[]string{"verify", "extra"}, report.ExitUsage, "unknown command"},
+		{[]string{"verify", "extra"}, report.ExitUsage, "did you mean: onceline verify --broker extra"},
 		{[]string{"verify", "--broker", "pulsar"}, report.ExitUsage, "there are: sqs-standard"},
 		{[]string{"verify", "--claim", "nothing.*", "--broker", "memory"}, report.ExitUsage, "no claim matches"},
 		{[]string{"verify", "--claim", "[", "--broker", "memory"}, report.ExitUsage, "syntax error"},
