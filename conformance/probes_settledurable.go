@@ -134,6 +134,9 @@ func (b *Bench) killUnderAcks(ctx context.Context, e ends) (acked, open map[stri
 			}
 			return run.acked, run.open, err
 		case run := <-result:
+			if len(run.acked) >= enough { // it was faster than the kill
+				return run.acked, run.open, b.Kill(ctx)
+			}
 			if err := run.failed; !errors.Is(err, broker.ErrLeaseLost) || n == attempts-1 {
 				return nil, nil, fmt.Errorf("ack before the kill: %w", err)
 			}
