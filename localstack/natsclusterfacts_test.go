@@ -217,7 +217,7 @@ func TestFactConfirmedAckOfThreeNodes(t *testing.T) {
 // question isn't kept for the leader to come.
 func TestFactNoAnswerWithoutALeader(t *testing.T) {
 	e, c := natsReplicated(t, jetstream.LimitsPolicy)
-	for range 5 { // until the first question comes before the leader
+	for range 15 { // until the first question comes before the leader
 		if err := e.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}
