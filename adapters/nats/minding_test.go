@@ -147,7 +147,7 @@ func TestCloseStrandsNothingApart(t *testing.T) {
 		}
 		for begin = time.Now(); len(acked) < receivers; {
 			ds := receive(t, last, receivers, 5*time.Second)
-			if took := time.Since(begin); len(ds) == 0 || took > time.Second {
+			if took := time.Since(begin); len(ds) == 0 || took > 10*time.Second {
 				t.Fatalf("round %d: %d of %d after %v", round, len(acked), receivers, took)
 			}
 			ack(t, ds...)
@@ -224,7 +224,7 @@ func TestPullTakenOver(t *testing.T) {
 	other := receiverOf(t, c, e.Subscription)
 	begin := time.Now()
 	d := receiveOne(t, other)
-	if took := time.Since(begin); took > time.Second {
+	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("took %v", took)
 	}
 	ack(t, *d)
