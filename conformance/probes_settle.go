@@ -129,22 +129,7 @@ func (b *Bench) stale(ctx context.Context, id, foreign boundary.Claim, unfenced 
 	if err != nil {
 		return err
 	}
-	m := b.Message()
-	if _, err := b.MustPublish(ctx, pub, m); err != nil {
-		return err
-	}
-	if _, err := late.receive(ctx); err != nil {
-		return err
-	}
-	c, err := b.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	holder, err := b.Receiver(ctx, c)
-	if err != nil {
-		return err
-	}
-	held, err := b.takeOver(ctx, late, holder, m.ID)
+	holder, held, err := b.superseded(ctx, pub, late)
 	if err != nil {
 		return err
 	}
@@ -157,7 +142,7 @@ func (b *Bench) stale(ctx context.Context, id, foreign boundary.Claim, unfenced 
 		// The holder learns that it lost the message: that is an answer too.
 		b.Note("the holder's nack: %s: %v", nack.State, nack.Err)
 	}
-	came, err := b.comesBack(ctx, pub, holder, m.ID)
+	came, err := b.comesBack(ctx, pub, holder, held.ID)
 	if err != nil {
 		return err
 	}
@@ -197,6 +182,27 @@ func (b *Bench) takeOver(ctx context.Context, late consumer, next broker.Receive
 	late.freeze()
 	defer late.thaw()
 	return b.overtake(ctx, next, b.Target.Lease, id)
+}
+
+// superseded publishes a message, lets late receive it and stand still, and returns who
+// has it then.
+func (b *Bench) superseded(ctx context.Context, pub broker.Publisher, late consumer) (holder broker.Receiver, held broker.Delivery, err error) {
+	m := b.Message()
+	if _, err := b.MustPublish(ctx, pub, m); err != nil {
+		return nil, held, err
+	}
+	if _, err := late.receive(ctx); err != nil {
+		return nil, held, err
+	}
+	c, err := b.Conn(ctx)
+	if err != nil {
+		return nil, held, err
+	}
+	if holder, err = b.Receiver(ctx, c); err != nil {
+		return nil, held, err
+	}
+	held, err = b.takeOver(ctx, late, holder, m.ID)
+	return holder, held, err
 }
 
 // overtake is takeOver from one that is frozen, whose lease is given.

@@ -118,22 +118,7 @@ func probeZombieSettle(ctx context.Context, b *Bench) error {
 			boundary.FenceZombie, boundary.SettleNackStale, boundary.SettleExtendStale)
 		return nil
 	}
-	m := b.Message()
-	if _, err := b.MustPublish(ctx, pub, m); err != nil {
-		return err
-	}
-	if _, err := zombie.receive(ctx); err != nil {
-		return err
-	}
-	c, err := b.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	holder, err := b.Receiver(ctx, c)
-	if err != nil {
-		return err
-	}
-	held, err := b.takeOver(ctx, zombie, holder, m.ID)
+	holder, held, err := b.superseded(ctx, pub, zombie)
 	if err != nil {
 		return err
 	}
@@ -160,7 +145,7 @@ func probeZombieSettle(ctx context.Context, b *Bench) error {
 	if o := b.Settle(ctx, holder, &held, broker.Nack, 0); !o.State.OK() {
 		b.Note("the holder's nack: %s: %v", o.State, o.Err)
 	}
-	came, err := b.comesBack(ctx, pub, holder, m.ID)
+	came, err := b.comesBack(ctx, pub, holder, held.ID)
 	if err != nil {
 		return err
 	}
