@@ -151,6 +151,7 @@ type Calls struct {
 	o        CallOptions
 	attempts Options
 	stats    counters
+	ids      idWatch
 }
 
 // NewCalls returns the calls of the named consumer, whose name is part of every key

@@ -224,16 +224,16 @@ func ask[A any](ctx context.Context, c *Calls, f func() (A, error)) (A, error) {
 // message by c. What it says of outcomes is as with [Handler]: a call that is Unknown
 // or unresolved comes again after RetryDelay, no attempt counted, until it is decided.
 func CallHandler(c *Calls, do func(ctx context.Context, key string, d *broker.Delivery) ([]byte, error), options ...HandlerOption) broker.Handler {
-	h := newHandling(options)
+	h := newHandling(options).on(&c.stats, &c.ids, c.o.Window)
 	return func(ctx context.Context, d *broker.Delivery) error {
+		k := h.key(d)
+		h.came(d, k)
 		body := d.Body
 		if body == nil {
 			body = []byte{}
 		}
-		outcome, _, err := c.Once(ctx, h.key(d).ID, body, func(ctx context.Context, key string) ([]byte, error) { return do(ctx, key, d) })
-		if errors.Is(err, ErrOtherRequest) {
-			return broker.Poison(err)
-		}
+		outcome, _, err := c.Once(ctx, k.ID, body, func(ctx context.Context, key string) ([]byte, error) { return do(ctx, key, d) })
+		h.went(d, outcome)
 		return h.answer(outcome, err)
 	}
 }

@@ -72,6 +72,7 @@ type Inbox[T any] struct {
 	consumer string
 	o        Options
 	stats    counters
+	ids      idWatch
 }
 
 // New returns an inbox of the named consumer. The name is part of every marker: it

@@ -97,6 +97,7 @@ type Lease struct {
 	o        LeaseOptions
 	attempts Options
 	stats    counters
+	ids      idWatch
 }
 
 // NewLease returns the leases of the named consumer, whose name is part of every key

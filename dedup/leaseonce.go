@@ -262,9 +262,12 @@ func (k *keeper) stop() {
 // LeaseHandler makes a handler for [broker.Consume] that applies effect once for each
 // message by l, as [Handler] does by an inbox; what it says of outcomes is the same.
 func LeaseHandler(l *Lease, effect func(ctx context.Context, fence int64, d *broker.Delivery) ([]byte, error), options ...HandlerOption) broker.Handler {
-	h := newHandling(options)
+	h := newHandling(options).on(&l.stats, &l.ids, windowOf(l.driver))
 	return func(ctx context.Context, d *broker.Delivery) error {
-		outcome, _, err := l.Once(ctx, h.key(d), func(ctx context.Context, fence int64) ([]byte, error) { return effect(ctx, fence, d) })
+		k := h.key(d)
+		h.came(d, k)
+		outcome, _, err := l.Once(ctx, k, func(ctx context.Context, fence int64) ([]byte, error) { return effect(ctx, fence, d) })
+		h.went(d, outcome)
 		return h.answer(outcome, err)
 	}
 }
