@@ -189,5 +189,8 @@ func (c *Calls) Stats() Stats { return c.stats.snapshot() }
 // Consumer returns the name of whose calls they are.
 func (c *Calls) Consumer() string { return c.consumer }
 
+// Window is how long the records of calls that are done are kept.
+func (c *Calls) Window() time.Duration { return c.o.Window }
+
 // Options returns how c works, the defaults filled in.
 func (c *Calls) Options() CallOptions { return c.o }

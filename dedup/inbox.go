@@ -91,6 +91,9 @@ func (in *Inbox[T]) Driver() Driver[T] { return in.driver }
 // Consumer returns the inbox's name.
 func (in *Inbox[T]) Consumer() string { return in.consumer }
 
+// Window is how long the store keeps markers; zero if it doesn't say.
+func (in *Inbox[T]) Window() time.Duration { return windowOf(in.driver) }
+
 // marker completes the key.
 func (in *Inbox[T]) marker(k Key) (Marker, error) {
 	if k.Consumer == "" {

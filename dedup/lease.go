@@ -217,3 +217,6 @@ func (l *Lease) Stats() Stats { return l.stats.snapshot() }
 
 // Consumer returns the name of whose leases they are.
 func (l *Lease) Consumer() string { return l.consumer }
+
+// Window is how long the store keeps records; zero if it doesn't say.
+func (l *Lease) Window() time.Duration { return windowOf(l.driver) }

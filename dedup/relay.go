@@ -306,6 +306,15 @@ type RelayStats struct {
 	Errors                      uint64 // what went to the ErrorHook
 }
 
+// Add returns the sums of s and o.
+func (s RelayStats) Add(o RelayStats) RelayStats {
+	return RelayStats{
+		Stored: s.Stored + o.Stored, Duplicate: s.Duplicate + o.Duplicate, Accepted: s.Accepted + o.Accepted,
+		Unknown: s.Unknown + o.Unknown, Refused: s.Refused + o.Refused, Held: s.Held + o.Held, Parked: s.Parked + o.Parked,
+		Publishes: s.Publishes + o.Publishes, Errors: s.Errors + o.Errors,
+	}
+}
+
 // Sent is how many messages the broker has.
 func (s RelayStats) Sent() uint64 { return s.Stored + s.Duplicate + s.Accepted }
 

@@ -58,6 +58,24 @@ type Decisions struct {
 	DeadChosen        uint64 // by DeadLetterWhen
 }
 
+// Add returns the sums of s and o.
+func (s Stats) Add(o Stats) Stats {
+	return Stats{
+		Unknown: s.Unknown + o.Unknown, Applied: s.Applied + o.Applied, Duplicate: s.Duplicate + o.Duplicate,
+		InFlight: s.InFlight + o.InFlight, Failed: s.Failed + o.Failed, OutsideWindow: s.OutsideWindow + o.OutsideWindow,
+		Running: s.Running + o.Running, Ambiguous: s.Ambiguous + o.Ambiguous, Retried: s.Retried + o.Retried,
+		Fenced: s.Fenced + o.Fenced, Stuck: s.Stuck + o.Stuck, LeaseLost: s.LeaseLost + o.LeaseLost,
+		Suspect: s.Suspect + o.Suspect, Unresolved: s.Unresolved + o.Unresolved, Late: s.Late + o.Late,
+		SuspectIDs: s.SuspectIDs + o.SuspectIDs,
+		Decisions: Decisions{
+			Acked: s.Decisions.Acked + o.Decisions.Acked, Postponed: s.Decisions.Postponed + o.Decisions.Postponed,
+			Retried: s.Decisions.Retried + o.Decisions.Retried, DeadOutsideWindow: s.Decisions.DeadOutsideWindow + o.Decisions.DeadOutsideWindow,
+			DeadKey: s.Decisions.DeadKey + o.Decisions.DeadKey, DeadPoison: s.Decisions.DeadPoison + o.Decisions.DeadPoison,
+			DeadOtherRequest: s.Decisions.DeadOtherRequest + o.Decisions.DeadOtherRequest, DeadChosen: s.Decisions.DeadChosen + o.Decisions.DeadChosen,
+		},
+	}
+}
+
 // decision is one of the counts of Decisions.
 type decision uint8
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -364,6 +365,31 @@ func TestRelayPublished(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAdd: no count is left out of a sum.
+func TestAdd(t *testing.T) {
+	var ones func(v reflect.Value, want uint64, set bool)
+	ones = func(v reflect.Value, want uint64, set bool) {
+		for i := range v.NumField() {
+			switch f := v.Field(i); {
+			case f.Kind() == reflect.Struct:
+				ones(f, want, set)
+			case set && f.CanInt():
+				f.SetInt(int64(want))
+			case set:
+				f.SetUint(want)
+			case f.CanInt() && f.Int() != int64(want), f.CanUint() && f.Uint() != want:
+				t.Errorf("%s is %v, want %d", v.Type().Field(i).Name, f, want)
+			}
+		}
+	}
+	var s dedup.Stats
+	ones(reflect.ValueOf(&s).Elem(), 1, true)
+	ones(reflect.ValueOf(s.Add(s)), 2, false)
+	var r dedup.RelayStats
+	ones(reflect.ValueOf(&r).Elem(), 1, true)
+	ones(reflect.ValueOf(r.Add(r)), 2, false)
 }
 
 // TestIDCheckIsCheap: a message that is looked at costs no allocation.
