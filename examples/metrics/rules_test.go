@@ -146,7 +146,7 @@ func (e exported) query(text string) error {
 				return nil
 			}
 			for _, m := range n.LabelMatchers {
-				if m.Name == labels.MetricName || strings.Contains(m.Value, "$") {
+				if m.Name == model.MetricNameLabel || strings.Contains(m.Value, "$") {
 					continue
 				}
 				values, ok := e[n.Name][m.Name]
