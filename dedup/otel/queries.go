@@ -14,12 +14,15 @@ import (
 // query asks a store for what a gauge is to say.
 type query struct {
 	id  int
-	ask func(ctx context.Context, o metric.Observer) error
+	ask asking
 }
+
+// asking returns how its answer is observed, which may be known also with an error.
+type asking func(ctx context.Context) (func(o metric.Observer), error)
 
 // query has a question asked with each collection, in place of an earlier one of that
 // name.
-func (t *Telemetry) query(name string, ask func(ctx context.Context, o metric.Observer) error) (stop func()) {
+func (t *Telemetry) query(name string, ask asking) (stop func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id := t.next
@@ -34,7 +37,8 @@ func (t *Telemetry) query(name string, ask func(ctx context.Context, o metric.Ob
 	}
 }
 
-// observe is what a collection calls.
+// observe is what a collection calls. The stores are asked at a time, and must heed
+// their context.
 func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 	t.mu.Lock()
 	queries := make([]query, 0, len(t.queries))
@@ -44,20 +48,26 @@ func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 	t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, t.o.bound)
 	defer cancel()
-	var asking sync.WaitGroup
-	for _, q := range queries {
-		asking.Go(func() {
-			if err := q.ask(ctx, o); err != nil {
-				t.mu.Lock()
-				t.errors++
-				t.mu.Unlock()
-				t.o.failed(err)
-			}
-		})
+	var all sync.WaitGroup
+	answers := make([]func(metric.Observer), len(queries))
+	errs := make([]error, len(queries))
+	for i, q := range queries {
+		all.Go(func() { answers[i], errs[i] = q.ask(ctx) })
 	}
-	asking.Wait()
+	all.Wait()
+	failed := uint64(0)
+	for i := range queries {
+		if answers[i] != nil {
+			answers[i](o)
+		}
+		if errs[i] != nil {
+			failed++
+			t.o.failed(errs[i])
+		}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.errors += failed
 	o.ObserveInt64(t.queryErrors, int64(t.errors))
 	t.observeGuards(o)
 	t.observeTopics(o)
@@ -67,20 +77,21 @@ func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 // openMost is how many open calls are counted.
 const openMost = 1000
 
-func openCalls(t *Telemetry, c *dedup.Calls) func(context.Context, metric.Observer) error {
+func openCalls(t *Telemetry, c *dedup.Calls) asking {
 	with := metric.WithAttributeSet(guardAttributes(Calls, c.Consumer()))
-	return func(ctx context.Context, o metric.Observer) error {
+	return func(ctx context.Context) (func(metric.Observer), error) {
 		open, err := c.Open(ctx, dedup.Call{}, openMost)
 		if err != nil {
-			return fmt.Errorf("open calls of %s: %w", c.Consumer(), err)
+			return nil, fmt.Errorf("open calls of %s: %w", c.Consumer(), err)
 		}
 		oldest := time.Duration(0)
 		for i := range open {
 			oldest = max(oldest, time.Since(open[i].First))
 		}
-		o.ObserveInt64(t.openCalls, int64(len(open)), with)
-		o.ObserveFloat64(t.openAge, oldest.Seconds(), with)
-		return nil
+		return func(o metric.Observer) {
+			o.ObserveInt64(t.openCalls, int64(len(open)), with)
+			o.ObserveFloat64(t.openAge, oldest.Seconds(), with)
+		}, nil
 	}
 }
 
@@ -94,20 +105,21 @@ type Backlogged interface {
 // one of a relay: that a relay is down shows here. A second Outbox of a topic takes the
 // first one's place; so it is with consumers of DuplicatesApplied.
 func (t *Telemetry) Outbox(topic string, store Backlogged) (stop func()) {
-	return t.query("outbox "+topic, func(ctx context.Context, o metric.Observer) error {
+	return t.query("outbox "+topic, func(ctx context.Context) (func(metric.Observer), error) {
 		b, err := store.OutboxBacklog(ctx, topic)
 		if err != nil {
-			return fmt.Errorf("outbox of %s: %w", topic, err)
+			return nil, fmt.Errorf("outbox of %s: %w", topic, err)
 		}
-		name := metric.WithAttributes(destination(topic))
-		for _, s := range []struct {
-			name string
-			n    int64
-		}{{"waiting", b.Waiting - b.Retried}, {"retried", b.Retried}, {"held", b.Held}, {"parked", b.Parked}} {
-			o.ObserveInt64(t.outbox, s.n, name, metric.WithAttributes(stateKey.String(s.name)))
-		}
-		o.ObserveFloat64(t.lag, b.Oldest.Seconds(), name)
-		return nil
+		return func(o metric.Observer) {
+			name := metric.WithAttributes(destination(topic))
+			for _, s := range []struct {
+				name string
+				n    int64
+			}{{"waiting", b.Waiting - b.Retried}, {"retried", b.Retried}, {"held", b.Held}, {"parked", b.Parked}} {
+				o.ObserveInt64(t.outbox, s.n, name, metric.WithAttributes(stateKey.String(s.name)))
+			}
+			o.ObserveFloat64(t.lag, b.Oldest.Seconds(), name)
+		}, nil
 	})
 }
 
@@ -120,17 +132,18 @@ func (t *Telemetry) Outbox(topic string, store Backlogged) (stop func()) {
 func (t *Telemetry) DuplicatesApplied(consumer string, count func(ctx context.Context) (int64, error)) (stop func()) {
 	var mu sync.Mutex
 	highest := int64(0)
-	return t.query("applied "+consumer, func(ctx context.Context, o metric.Observer) error {
+	return t.query("applied "+consumer, func(ctx context.Context) (func(metric.Observer), error) {
 		n, err := count(ctx)
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
 			highest = max(highest, n)
+		} else {
+			err = fmt.Errorf("duplicates applied by %s: %w", consumer, err)
 		}
-		o.ObserveInt64(t.appliedTwice, highest, metric.WithAttributes(consumerKey.String(consumer)))
-		if err != nil {
-			return fmt.Errorf("duplicates applied by %s: %w", consumer, err)
-		}
-		return nil
+		known := highest
+		return func(o metric.Observer) {
+			o.ObserveInt64(t.appliedTwice, known, metric.WithAttributes(consumerKey.String(consumer)))
+		}, err
 	})
 }

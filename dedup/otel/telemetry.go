@@ -32,7 +32,7 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) 
 func WithQueryTimeout(d time.Duration) Option { return func(o *options) { o.bound = d } }
 
 // WithErrorHook gets the errors of stores that are asked. They are counted anyway. The
-// hook is called concurrently and must not block.
+// hook must not block; collections at the same time call it at the same time.
 func WithErrorHook(f func(error)) Option { return func(o *options) { o.failed = f } }
 
 // Telemetry exports the counts of what it is told to watch. It is safe for concurrent

@@ -271,7 +271,9 @@ func TestDashboard(t *testing.T) {
 			Title, Description, Type string
 			Targets                  []struct{ Expr, LegendFormat string }
 		}
-		Templating struct{ List []struct{ Name, Query string } }
+		Templating struct {
+			List []struct{ Name, Query string }
+		}
 	}
 	if err := json.Unmarshal(text, &board); err != nil {
 		t.Fatal(err)
