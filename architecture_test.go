@@ -65,6 +65,7 @@ var rooms = []struct {
 	{"dedup/mysql", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup/postgres", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup/httpcall", []string{"broker", "dedup"}, false},
+	{"dedup/otel", []string{"broker", "dedup"}, true},
 	{"dedup/redis", []string{"broker", "dedup"}, true},
 	{"dedup/sqlite", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup", []string{"broker"}, false},

@@ -218,3 +218,6 @@ func sort(err error) error {
 	}
 	return fmt.Errorf("dedup/redis: %w", err)
 }
+
+// Window is how long records are kept.
+func (s *Store) Window() time.Duration { return s.o.Window }
