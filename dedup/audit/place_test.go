@@ -26,6 +26,7 @@ import (
 type place struct {
 	*audit.Database
 	text, stamp, bytes string // types of columns
+	filled             map[*row]string
 }
 
 var tables atomic.Int64
@@ -37,12 +38,12 @@ func onSQLite(t testing.TB) *place {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return &place{&audit.Database{DB: db, Dialect: audit.SQLite, Name: "sqlite"}, "TEXT COLLATE NOCASE", "DATETIME", "BLOB"}
+	return &place{&audit.Database{DB: db, Dialect: audit.SQLite, Name: "sqlite"}, "TEXT COLLATE NOCASE", "DATETIME", "BLOB", map[*row]string{}}
 }
 
-// start starts a server as the tests of the stores do: where ONCELINE_LOCAL or
+// start starts a server, until the end of the whole test, as the tests of the stores do: where ONCELINE_LOCAL or
 // ONCELINE_REQUIRE asks for it.
-func start(t testing.TB, name string, run func(context.Context, ...localstack.ServerOption) (*localstack.Database, error)) *localstack.Database {
+func start(whole, t testing.TB, name string, run func(context.Context, ...localstack.ServerOption) (*localstack.Database, error)) *localstack.Database {
 	t.Helper()
 	wanted := slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), name)
 	if os.Getenv("ONCELINE_LOCAL") == "" && !wanted {
@@ -55,28 +56,28 @@ func start(t testing.TB, name string, run func(context.Context, ...localstack.Se
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	whole.Cleanup(func() {
 		if err := server.Close(context.Background()); err != nil {
-			t.Error(err)
+			whole.Error(err)
 		}
 	})
 	return server
 }
 
-func onPostgres(t testing.TB) *place {
+func onPostgres(whole, t testing.TB) *place {
 	t.Helper()
-	server := start(t, "postgres", localstack.StartPostgres)
+	server := start(whole, t, "postgres", localstack.StartPostgres)
 	db, err := sql.Open("pgx", server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = db.Close() })
-	return &place{&audit.Database{DB: db, Dialect: audit.Postgres, Name: "postgres"}, "text", "timestamptz", "bytea"}
+	whole.Cleanup(func() { _ = db.Close() })
+	return &place{&audit.Database{DB: db, Dialect: audit.Postgres, Name: "postgres"}, "text", "timestamptz", "bytea", map[*row]string{}}
 }
 
-func onMariaDB(t testing.TB) *place {
+func onMariaDB(whole, t testing.TB) *place {
 	t.Helper()
-	server := start(t, "mariadb", localstack.StartMariaDB)
+	server := start(whole, t, "mariadb", localstack.StartMariaDB)
 	u, err := url.Parse(server.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -91,8 +92,8 @@ func onMariaDB(t testing.TB) *place {
 		t.Fatal(err)
 	}
 	db := sql.OpenDB(connector)
-	t.Cleanup(func() { _ = db.Close() })
-	return &place{&audit.Database{DB: db, Dialect: audit.MySQL, Name: "mariadb"}, "VARCHAR(200)", "DATETIME(6)", "VARBINARY(200)"}
+	whole.Cleanup(func() { _ = db.Close() })
+	return &place{&audit.Database{DB: db, Dialect: audit.MySQL, Name: "mariadb"}, "VARCHAR(200) CHARACTER SET utf8mb4", "DATETIME(6)", "VARBINARY(200)", map[*row]string{}}
 }
 
 func (p *place) exec(t testing.TB, q string, args ...any) {
@@ -111,9 +112,14 @@ type row struct {
 	attempts int64
 }
 
-// fill makes a table with rows, and names it as t.
+// fill makes a table with rows and returns its name; for the same rows the same.
 func (p *place) fill(t testing.TB, rows []row) string {
 	t.Helper()
+	if len(rows) > 0 {
+		if name, ok := p.filled[&rows[0]]; ok {
+			return name
+		}
+	}
 	name := fmt.Sprint("Rows ", tables.Add(1))
 	quoted := `"` + name + `"`
 	if p.Dialect == audit.MySQL {
@@ -145,6 +151,9 @@ func (p *place) fill(t testing.TB, rows []row) string {
 	}
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
+	}
+	if len(rows) > 0 {
+		p.filled[&rows[0]] = name
 	}
 	return name
 }
