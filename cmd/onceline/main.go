@@ -90,6 +90,7 @@ Hop 1 is producer to broker, hop 2 broker to consumer, hop 3 consumer to effect.
 		Example: `  onceline verify                      all embedded brokers, nothing to install
   onceline up                          the brokers for anybody's code to connect to
   onceline explain nats                one broker's boundary in words
+  onceline audit --effects shop.db …   what was lost or doubled, in a database
   onceline diff sqs-fifo nats          what changes if you swap one for the other
   onceline claims                      what is asked, and what can be answered`,
 		SilenceErrors: true,
