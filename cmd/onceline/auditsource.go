@@ -212,8 +212,7 @@ const stillEvery = 10 * time.Second
 
 func newSteps(w io.Writer) *steps {
 	s := &steps{w: &lineWriter{to: w}, stop: make(chan struct{})}
-	file, _ := w.(*os.File)
-	_, s.live = terminal(file)
+	_, s.live = terminal(fileOf(w))
 	s.done.Go(func() {
 		t := time.NewTicker(stillEvery)
 		defer t.Stop()
