@@ -205,3 +205,12 @@ func TestCatalogue(t *testing.T) {
 		}
 	}
 }
+
+// TestAmounts: numbers read as people say them.
+func TestAmounts(t *testing.T) {
+	for n, want := range []string{"not at all, 0 copies", "once, 1 copy", "twice, 2 copies", "3 times, 3 copies"} {
+		if got := often(n) + ", " + amount(n, "copy", "copies"); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}
