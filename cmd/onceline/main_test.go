@@ -186,7 +186,7 @@ func TestVerifyOut(t *testing.T) {
 	}
 	dir := filepath.Join(file, "report")
 	stdout, stderr, code := onceline(t.Context(), "verify", "--broker", "memory", "--out", dir)
-	if code != report.ExitUsage || stdout != "" || !strings.Contains(stderr, "--out "+dir) || strings.Contains(stderr, "starting") {
+	if code != report.ExitUnknown || stdout != "" || !strings.Contains(stderr, "--out "+dir) || strings.Contains(stderr, "starting") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }

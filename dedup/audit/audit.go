@@ -40,8 +40,6 @@ type Plan struct {
 	Now time.Time
 	// Progress is called as each check begins. It may be nil.
 	Progress func(check string, n, of int)
-
-	outbox *cursor // while the compared sides are read
 }
 
 // Store is where the tables of a store of package dedup are.
