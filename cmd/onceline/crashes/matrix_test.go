@@ -1,0 +1,42 @@
+package crashes
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func runs(t *testing.T, p Plan) *Report {
+	t.Helper()
+	began := time.Now()
+	p.Finished = func(r *Result, w *WrongCell) {
+		if r.NotApplicable == "" {
+			t.Logf("%5.1f %5.1f %s: %+v %v", time.Since(began).Seconds(), r.Took.Seconds(), r.Cell, r.Rounds, r.Err)
+		}
+		if !r.OK() && w == nil {
+			t.Logf("others %v, notes %q", r.Others, r.Notes)
+		}
+	}
+	r, err := Run(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestTry(t *testing.T) {
+	var cells []Cell
+	for _, c := range Cells(strings.Split(os.Getenv("S"), ","), strings.Split(os.Getenv("B"), ",")) {
+		if d := os.Getenv("D"); d == "" || slices.Contains(strings.Split(d, ","), string(c.Disturbance)) {
+			cells = append(cells, c)
+		}
+	}
+	r := runs(t, Plan{Cells: cells})
+	for _, r := range r.Results {
+		if !r.OK() {
+			t.Errorf("%s: %+v", r.Cell, r)
+		}
+	}
+}
