@@ -105,10 +105,10 @@ const restarted = "restart "
 func (m *matrix) start(ctx context.Context) {
 	needed := map[string]string{}
 	need := func(c Cell) {
-		if c.Applies() != "" {
+		s, _ := storeNamed(c.Store)
+		if c.Applies() != "" || s.Server == "" {
 			return
 		}
-		s, _ := storeNamed(c.Store)
 		key := s.Server
 		if c.Disturbance == Restart {
 			key = restarted + s.Server
@@ -124,9 +124,7 @@ func (m *matrix) start(ctx context.Context) {
 	var starting sync.WaitGroup
 	for key, name := range needed {
 		starting.Go(func() {
-			if name != "" {
-				m.say("starting %s", name)
-			}
+			m.say("starting %s", name)
 			s, err := startServer(ctx, name, func(step string) { m.say("%s: %s", name, step) })
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -143,24 +141,25 @@ func (m *matrix) start(ctx context.Context) {
 	starting.Wait()
 }
 
-// server returns that of a cell; nil if it isn't installed.
-func (m *matrix) server(c Cell) *server {
+// server returns that of a cell, and false if it isn't installed. SQLite has none.
+func (m *matrix) server(c Cell) (*server, bool) {
 	s, _ := storeNamed(c.Store)
+	key := s.Server
 	if c.Disturbance == Restart {
-		return m.servers[restarted+s.Server]
+		key = restarted + s.Server
 	}
-	return m.servers[s.Server]
+	return m.servers[key], m.servers[key] != nil || s.Server == ""
 }
-
 func (m *matrix) run(ctx context.Context) {
 	var all sync.WaitGroup
 	places := make(chan struct{}, m.Parallel)
 	restarts := map[string][]Cell{} // by store
 	for _, c := range m.Cells {
+		_, had := m.server(c)
 		switch why := c.Applies(); {
 		case why != "":
 			m.finished(&Result{Cell: c, NotApplicable: why})
-		case m.server(c) == nil:
+		case !had:
 		case c.Disturbance == Restart:
 			restarts[c.Store] = append(restarts[c.Store], c)
 		default:
@@ -168,7 +167,7 @@ func (m *matrix) run(ctx context.Context) {
 		}
 	}
 	for _, w := range m.Wrong {
-		if m.server(w.Cell) != nil {
+		if _, had := m.server(w.Cell); had {
 			all.Go(func() { m.inPlace(ctx, places, w.Cell, &w) })
 		}
 	}
@@ -195,7 +194,8 @@ func (m *matrix) inPlace(ctx context.Context, places chan struct{}, c Cell, w *W
 		return
 	}
 	defer func() { <-places }()
-	m.one(ctx, m.server(c), c, w)
+	s, _ := m.server(c)
+	m.one(ctx, s, c, w)
 }
 
 // together runs cells side by side that share the server's restarts.

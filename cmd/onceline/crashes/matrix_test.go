@@ -12,7 +12,7 @@ func runs(t *testing.T, p Plan) *Report {
 	t.Helper()
 	began := time.Now()
 	p.Finished = func(r *Result, w *WrongCell) {
-		if r.NotApplicable == "" {
+		if r.NotApplicable == "" && (!r.OK() || os.Getenv("V") != "") {
 			t.Logf("%5.1f %5.1f %s: %+v %v", time.Since(began).Seconds(), r.Took.Seconds(), r.Cell, r.Rounds, r.Err)
 		}
 		if !r.OK() && w == nil {
@@ -34,9 +34,10 @@ func TestTry(t *testing.T) {
 		}
 	}
 	r := runs(t, Plan{Cells: cells})
+	t.Logf("%v", r.Took)
 	for _, r := range r.Results {
 		if !r.OK() {
-			t.Errorf("%s: %+v", r.Cell, r)
+			t.Errorf("%s", r.Cell)
 		}
 	}
 }

@@ -32,11 +32,15 @@ func startServer(ctx context.Context, name string, progress func(string)) (*serv
 	if !known {
 		return startFolder(ctx)
 	}
-	db, err := start(ctx, localstack.Progress(progress))
+	dir, err := makeFolder()
 	if err != nil {
 		return nil, err
 	}
-	s := &server{address: db.URL(), db: db}
+	db, err := start(ctx, localstack.Progress(progress), localstack.ServerDataDir(dir))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s := &server{address: db.URL(), db: db, dir: dir}
 	open := map[string]func(context.Context, string, *wires) (*database, error){Postgres: openPostgres, MariaDB: openMariaDB}[name]
 	if open != nil {
 		if s.own, err = open(ctx, s.address, nil); err == nil {
@@ -49,9 +53,21 @@ func startServer(ctx context.Context, name string, progress func(string)) (*serv
 	return s, nil
 }
 
-// startFolder is a database of SQLite. Its disk is waited for as it is everywhere.
+// makeFolder makes a folder for a database, in memory where there is such a place: what
+// a killed process had committed is there too, and only a machine that loses its power
+// would miss the disk, for which tens of thousands of commits would wait.
+func makeFolder() (string, error) {
+	const memory = "/dev/shm" // of Linux
+	dir, err := os.MkdirTemp(memory, "onceline-crashes-")
+	if err != nil {
+		dir, err = os.MkdirTemp("", "onceline-crashes-")
+	}
+	return dir, err
+}
+
+// startFolder is a database of SQLite.
 func startFolder(ctx context.Context) (*server, error) {
-	dir, err := os.MkdirTemp("", "onceline-crashes-")
+	dir, err := makeFolder()
 	if err != nil {
 		return nil, err
 	}

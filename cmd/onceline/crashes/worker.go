@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -157,6 +158,10 @@ func (w *worker) run() error {
 	opening, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	g, err := s.open(opening, w)
+	for err != nil && strings.Contains(err.Error(), "SQLITE_BUSY") && opening.Err() == nil { // by one that is frozen
+		w.tell(event{Event: note, Note: err.Error()})
+		g, err = s.open(opening, w)
+	}
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
