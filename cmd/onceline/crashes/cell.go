@@ -13,7 +13,7 @@ import (
 )
 
 // cellWithin bounds a cell: none waits for ever for what doesn't come.
-const cellWithin = 15 * time.Second
+const cellWithin = 30 * time.Second
 
 // Result is what came out of a cell.
 type Result struct {
@@ -75,7 +75,9 @@ type run struct {
 	again   map[string]int // how often a message came and couldn't be applied
 	since   map[string]time.Time
 	listed  map[string]Seen
-	frozen  bool // nobody decides about a call that somebody may be at
+	other   *consumer // who takes over from one that is frozen
+	held    bool      // and is at its point
+	frozen  bool      // nobody decides about a call that somebody may be at
 	notes   []string
 	rounds  []Round
 }
@@ -186,10 +188,15 @@ func (r *run) killed(ctx context.Context, c *consumer) error {
 			break
 		}
 	}
+	return r.look(ctx)
+}
+
+// look finds what one that can't tell has applied by a stored position: it doesn't come
+// to who goes on from there.
+func (r *run) look(ctx context.Context) error {
 	if r.store.kind != positionKind {
 		return nil
 	}
-	// What it has applied doesn't come to who goes on from the store's position.
 	effects, err := r.db.own.effects(ctx, r.name)
 	for id := range effects {
 		r.acked[id] = true
@@ -275,6 +282,8 @@ func (r *run) next(ctx context.Context) (event, error) {
 		}
 		r.again[e.ID]++
 		r.noted(e.from.name + ": " + e.ID + ": " + e.Note)
+	case at:
+		r.held = r.held || e.from == r.other
 	case note:
 		r.noted(e.from.name + ": " + e.Note)
 	case failed:
@@ -435,8 +444,9 @@ func (r *run) freeze(ctx context.Context, n int, e event, ids []string) error {
 		other.tell(command{Trigger: &trigger{ID: e.ID, Point: AfterCommit, Round: n}})
 	}
 	busy := 0
-	held := false
-	for !held && !r.isOver(ids) && busy < 3 {
+	r.other, r.held = other, false
+	defer func() { r.other = nil }()
+	for !r.held && !r.isOver(ids) && busy < 3 {
 		o, err := r.next(ctx)
 		if err != nil {
 			return fmt.Errorf("taking over: %w; not handled: %s", err, strings.Join(r.missing(ids), ", "))
@@ -444,11 +454,13 @@ func (r *run) freeze(ctx context.Context, n int, e event, ids []string) error {
 		if o.from != other {
 			continue // what it had said before
 		}
-		switch {
-		case o.Event == at:
-			held = true
-		case o.Event == handled && o.Parked, r.locks(o):
+		if o.Event == handled && o.Parked || r.locks(o) {
 			busy++
+		}
+		if o.Event == settled {
+			if err := r.look(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	zombie.thaw()
@@ -461,7 +473,6 @@ func (r *run) freeze(ctx context.Context, n int, e event, ids []string) error {
 		if err != nil {
 			return fmt.Errorf("the one that was frozen goes on: %w", err)
 		}
-		held = held || o.from == other && o.Event == at
 		goes = o.from != zombie || o.Event != handled || o.ID != e.ID
 	}
 	if err := r.retire(ctx, zombie); err != nil {
@@ -469,7 +480,7 @@ func (r *run) freeze(ctx context.Context, n int, e event, ids []string) error {
 	}
 	r.frozen = false
 	r.main = other
-	if held {
+	if r.held {
 		if err := r.killed(ctx, other); err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func startLink(ctx context.Context, name string, log bool) (*link, error) {
 			if err != nil {
 				return nil, err
 			}
-			query, l.entity.Lease = "queue=stream&stream-port="+port, 0
+			query, l.entity.Lease = "queue=stream&heartbeat=1s&stream-port="+port, 0 // one consumer at a time, until it is silent for two heartbeats
 		}
 		l.url += "?" + query
 		if strings.Contains(l.emulator.URL(), "?") {

@@ -41,3 +41,16 @@ func TestTry(t *testing.T) {
 		}
 	}
 }
+
+func TestTryWrong(t *testing.T) {
+	var cells []WrongCell
+	for _, c := range WrongCells(strings.Split(os.Getenv("B"), ",")) {
+		if strings.Contains(c.Store, os.Getenv("S")) {
+			cells = append(cells, c)
+		}
+	}
+	r := runs(t, Plan{Wrong: cells})
+	for _, w := range r.Wrong {
+		t.Logf("%v %s: %+v %v %q", w.OK(), w.Cell, w.Rounds, w.Err, w.Notes)
+	}
+}

@@ -90,11 +90,16 @@ func (p stored) load(ctx context.Context) (int64, error) { return p.Load(ctx, p.
 func (p stored) apply(ctx context.Context, prev int64, ds []broker.Delivery) (int64, error) {
 	return dedup.AppliedFrom(ctx, p.Position, p.at, prev, ds, func(d broker.Delivery) int64 { return int64(d.Position.Offset) },
 		func(ctx context.Context, tx *sql.Tx, m broker.Delivery) error {
-			p.w.reach(AfterClaim, m.ID)
+			first := m.ID == p.w.now() // of a batch
+			if first {
+				p.w.reach(AfterClaim, m.ID)
+			}
 			if _, err := tx.ExecContext(ctx, p.d.insert, m.ID); err != nil {
 				return err
 			}
-			p.w.reach(AfterEffect, m.ID)
+			if first {
+				p.w.reach(AfterEffect, m.ID)
+			}
 			return nil
 		})
 }

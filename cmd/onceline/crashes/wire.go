@@ -60,7 +60,7 @@ func (w *wires) cut() {
 func (w *wires) take(b []byte) *trigger {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.armed == nil || !bytes.Contains(bytes.ToLower(b), w.commit) {
+	if b = bytes.ToLower(b); w.armed == nil || !bytes.Contains(b, w.commit) || bytes.Contains(b, []byte("read committed")) {
 		return nil
 	}
 	t := w.armed

@@ -52,6 +52,10 @@ type worker struct {
 	answers map[int]chan string
 	gone    chan struct{} // closed when nobody answers any more
 	cut     func()        // ends the connections to the store
+
+	// handling is held while a message is handled, and at AfterAck, so that who is stopped
+	// there is in the middle of no other message.
+	handling sync.Mutex
 }
 
 func (w *worker) tell(e event) {
@@ -191,9 +195,13 @@ func (w *worker) consume(ctx context.Context, conn broker.Conn, handle broker.Ha
 	}
 	told := telling{r, w}
 	return broker.Consume(ctx, told, func(ctx context.Context, d *broker.Delivery) error {
+		w.handling.Lock()
+		defer w.handling.Unlock()
 		w.enter(d.ID)
 		w.reach(BeforeClaim, d.ID)
-		err := handle(ctx, d)
+		// What is asked is whether the store keeps out a consumer that has lost its message
+		// and doesn't know it; Consume would tell it.
+		err := handle(context.WithoutCancel(ctx), d)
 		if err == nil {
 			w.reach(AfterCommit, d.ID)
 		}
@@ -230,7 +238,11 @@ func (t telling) Settle(ctx context.Context, s []broker.Settlement) error {
 		t.w.tell(event{Event: settled, IDs: ids})
 	}
 	for _, id := range ids {
-		t.w.reach(AfterAck, id)
+		if at := t.w.take(AfterAck, id); at != nil {
+			t.w.handling.Lock()
+			t.w.stop(at)
+			t.w.handling.Unlock()
+		}
 	}
 	return err
 }
@@ -247,6 +259,9 @@ type position interface {
 // follow handles a log, from where the store is.
 func (w *worker) follow(ctx context.Context, conn broker.Conn, p position) error {
 	prev, err := p.load(ctx)
+	if ctx.Err() != nil {
+		return nil // it is to leave already
+	}
 	if err != nil {
 		return err
 	}
@@ -301,21 +316,19 @@ func (w *worker) followed(ctx context.Context, r broker.Receiver, p position, pr
 		}
 		return prev, err
 	}
-	w.reach(AfterCommit, id)
-	w.tellOf(id, nil)
+	// A log is read from the store's position: what is behind it doesn't come again.
+	var ids []string
 	s := make([]broker.Settlement, len(ds))
 	for i := range ds {
-		s[i] = broker.Settlement{Delivery: &ds[i], Action: broker.Ack}
+		ids, s[i] = append(ids, ds[i].ID), broker.Settlement{Delivery: &ds[i], Action: broker.Ack}
 	}
-	if err := (telling{r, w}).Settle(ctx, s); err != nil && ctx.Err() == nil {
-		// The broker's memory of the place is of no interest: the store has it.
-		w.tell(event{Event: note, Note: err.Error()})
-		var ids []string
-		for i := range ds {
-			ids = append(ids, ds[i].ID)
-		}
-		w.tell(event{Event: settled, IDs: ids})
+	w.tell(event{Event: settled, IDs: ids})
+	w.reach(AfterCommit, id)
+	w.tellOf(id, nil)
+	if err := r.Settle(ctx, s); err != nil && ctx.Err() == nil {
+		w.tell(event{Event: note, Note: err.Error()}) // the broker's own memory of the place is of no interest
 	}
+	w.reach(AfterAck, id)
 	return prev, nil
 }
 
