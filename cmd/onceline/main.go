@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/onceline/onceline/cmd/onceline/crashes"
 	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
@@ -24,6 +25,7 @@ func main() {
 	// return.
 	localstack.RunIfChild()
 	conformance.RunIfWorker(targets.Stores()...)
+	crashes.RunIfConsumer()
 
 	// A reader that ends early, as head does, must not kill us in the middle: the
 	// write says so, and what isn't settled is given back.
@@ -97,6 +99,6 @@ Hop 1 is producer to broker, hop 2 broker to consumer, hop 3 consumer to effect.
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newSize(), newExplain(), newDiff(), newDiscover(), newCheck(), newClaims(), newMutants(), newVersion(), newURLs(), newReference())
+	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newSize(), newExplain(), newDiff(), newDiscover(), newCheck(), newClaims(), newMutants(), newCrashes(), newVersion(), newURLs(), newReference())
 	return root
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // cellWithin bounds a cell: none waits for ever for what doesn't come.
-const cellWithin = 30 * time.Second
+const cellWithin = 90 * time.Second
 
 // Result is what came out of a cell.
 type Result struct {

@@ -92,3 +92,6 @@ func storeNamed(name string) (*Store, bool) {
 	}
 	return &stores[i], true
 }
+
+// Servers returns the names of those that stores need.
+func Servers() []string { return []string{Postgres, MariaDB, Redis} }

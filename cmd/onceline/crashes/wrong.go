@@ -16,28 +16,31 @@ type WrongCell struct {
 	Shows Seen
 }
 
-// wrongWays are the usual wrong ways, where they go wrong.
-var wrongWays = []struct {
-	name, what, server, broker string
-	on                         func(ctx context.Context, address string, w *wires) (*database, error)
-	guard                      func(ctx context.Context, w *worker, d *database) (*guard, error)
-	kind                       kind
-	point                      Point
-	disturbance                Disturbance
-	shows                      Seen
-}{
-	{"sqlite: select, then insert", "looks for the marker, and writes it with the effect", "", "", openSQLite, wrongSQL(selectFirst), inboxKind, AfterClaim, Freeze, Twice},
-	{"sqlite: marker first", "commits the marker, and then the effect", "", "", openSQLite, wrongSQL(markerFirst), inboxKind, AfterClaim, Kill, Never},
-	{"sqlite: marker last", "commits the effect, and then the marker", "", "", openSQLite, wrongSQL(markerLast), inboxKind, AfterEffect, Kill, Twice},
-	{"sqlite: day of arrival", "marks by ID and the day on which the copy came", "", "", openSQLite, wrongSQL(markerDay), inboxKind, AfterCommit, Kill, Twice},
-	{"sqlite: lower position", "moves the position if it is lower than the batch's last offset", "", "", openSQLite, wrongPosition, positionKind, BeforeClaim, Freeze, Twice},
-	{"postgres: select, then insert", "looks for the marker, and writes it with the effect, in one transaction", Postgres, "", openPostgres, wrongSQL(selectInside), inboxKind, AfterClaim, Freeze, Twice},
-	{"postgres: marker first", "commits the marker, and then the effect", Postgres, "", openPostgres, wrongSQL(markerFirst), inboxKind, AfterClaim, Kill, Never},
-	{"postgres: marker last", "commits the effect, and then the marker", Postgres, "", openPostgres, wrongSQL(markerLast), inboxKind, AfterEffect, Kill, Twice},
-	{"postgres: day of arrival", "marks by ID and the day on which the copy came", Postgres, "", openPostgres, wrongSQL(markerDay), inboxKind, AfterCommit, Kill, Twice},
-	{"postgres: lower position", "moves the position if it is lower than the batch's last offset", Postgres, "", openPostgres, wrongPosition, positionKind, BeforeClaim, Freeze, Twice},
-	{"redis: unfenced DEL", "SET NX for a while, and DEL by who takes itself for failed", Redis, "", nil, wrongLease(2, true), leaseKind, AfterClaim, Freeze, Twice},
-	{"redis: a day's TTL", "SET NX for a day", Redis, "", nil, wrongLease(86400, false), leaseKind, AfterClaim, Kill, Never},
+// wrongWay is a way in which stores are written, and where it goes wrong.
+type wrongWay struct {
+	name, what, server string
+	on                 func(ctx context.Context, address string, w *wires) (*database, error)
+	guard              func(ctx context.Context, w *worker, d *database) (*guard, error)
+	kind               kind
+	point              Point
+	disturbance        Disturbance
+	shows              Seen
+}
+
+// wrongWays are the usual ones.
+var wrongWays = []wrongWay{
+	{"sqlite: select, then insert", "looks for the marker, and writes it with the effect", "", openSQLite, wrongSQL(selectFirst), inboxKind, AfterClaim, Freeze, Twice},
+	{"sqlite: marker first", "commits the marker, and then the effect", "", openSQLite, wrongSQL(markerFirst), inboxKind, AfterClaim, Kill, Never},
+	{"sqlite: marker last", "commits the effect, and then the marker", "", openSQLite, wrongSQL(markerLast), inboxKind, AfterEffect, Kill, Twice},
+	{"sqlite: day of arrival", "marks by ID and the day on which the copy came", "", openSQLite, wrongSQL(markerDay), inboxKind, AfterCommit, Kill, Twice},
+	{"sqlite: lower position", "moves the position if it is lower than the batch's last offset", "", openSQLite, wrongPosition, positionKind, BeforeClaim, Freeze, Twice},
+	{"postgres: select, then insert", "looks for the marker, and writes it with the effect, in one transaction", Postgres, openPostgres, wrongSQL(selectInside), inboxKind, AfterClaim, Freeze, Twice},
+	{"postgres: marker first", "commits the marker, and then the effect", Postgres, openPostgres, wrongSQL(markerFirst), inboxKind, AfterClaim, Kill, Never},
+	{"postgres: marker last", "commits the effect, and then the marker", Postgres, openPostgres, wrongSQL(markerLast), inboxKind, AfterEffect, Kill, Twice},
+	{"postgres: day of arrival", "marks by ID and the day on which the copy came", Postgres, openPostgres, wrongSQL(markerDay), inboxKind, AfterCommit, Kill, Twice},
+	{"postgres: lower position", "moves the position if it is lower than the batch's last offset", Postgres, openPostgres, wrongPosition, positionKind, BeforeClaim, Freeze, Twice},
+	{"redis: unfenced DEL", "SET NX for a while, and DEL by who takes itself for failed", Redis, nil, wrongLease(2, true), leaseKind, AfterClaim, Freeze, Twice},
+	{"redis: a day's TTL", "SET NX for a day", Redis, nil, wrongLease(86400, false), leaseKind, AfterClaim, Kill, Never},
 }
 
 func wrongStores() []Store {
@@ -53,10 +56,8 @@ func WrongCells(brokers []string) []WrongCell {
 	var cells []WrongCell
 	for _, w := range wrongWays {
 		for _, b := range brokers {
-			if w.kind == positionKind {
-				if b == NATS {
-					continue // it has no log that a consumer owns
-				}
+			if w.kind == positionKind && b == NATS {
+				continue // it has no log that a consumer owns
 			}
 			cells = append(cells, WrongCell{Cell{w.name, b, w.point, w.disturbance}, w.shows})
 		}
