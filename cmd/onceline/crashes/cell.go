@@ -12,8 +12,12 @@ import (
 	"github.com/onceline/onceline/dedup"
 )
 
-// cellWithin bounds a cell: none waits for ever for what doesn't come.
-const cellWithin = 90 * time.Second
+// cellWithin bounds a cell, which waits for nothing for ever; restartWithin those that
+// wait for each other.
+const (
+	cellWithin    = 90 * time.Second
+	restartWithin = 4 * time.Minute
+)
 
 // Result is what came out of a cell.
 type Result struct {
@@ -68,7 +72,8 @@ type run struct {
 	main      *consumer
 
 	acked   map[string]bool
-	handled map[string]*consumer // who said of a message that it may be acked
+	handled map[string]*consumer // who said last of a message that it may be acked
+	told    map[string]bool      // of a consumer and a message: what it made of it
 	outside map[string]int       // effects that took place elsewhere
 	keys    map[string]bool
 	fences  map[string]int64
@@ -86,14 +91,18 @@ type run struct {
 func runCell(ctx context.Context, c Cell, name string, s *server) *Result {
 	began := time.Now()
 	result := &Result{Cell: c}
-	ctx, cancel := context.WithTimeoutCause(ctx, cellWithin, fmt.Errorf("not done within %v", cellWithin))
+	within := cellWithin
+	if c.Disturbance == Restart {
+		within = restartWithin
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not done within %v", within))
 	defer cancel()
 	if c.Disturbance == Restart {
 		defer s.leave(ctx)
 	}
 	store, _ := storeNamed(c.Store)
 	r := &run{Cell: c, name: name, store: store, db: s, events: make(chan event, 1000), gone: map[*consumer]bool{},
-		acked: map[string]bool{}, handled: map[string]*consumer{}, outside: map[string]int{}, keys: map[string]bool{}, fences: map[string]int64{},
+		acked: map[string]bool{}, handled: map[string]*consumer{}, told: map[string]bool{}, outside: map[string]int{}, keys: map[string]bool{}, fences: map[string]int64{},
 		again: map[string]int{}, since: map[string]time.Time{}, listed: map[string]Seen{}}
 	var err error
 	if r.store.Server == "" { // one that is frozen holds up all others on its file
@@ -273,6 +282,7 @@ func (r *run) next(ctx context.Context) (event, error) {
 			r.acked[id] = true
 		}
 	case handled:
+		r.told[e.from.name+" "+e.ID] = true
 		if e.OK {
 			r.handled[e.ID] = e.from
 			break
@@ -429,6 +439,9 @@ func (r *run) disturb(ctx context.Context, n int, e event, ids []string) error {
 // freeze stops a consumer until another has taken over, and lets it go on then.
 func (r *run) freeze(ctx context.Context, n int, e event, ids []string) error {
 	zombie := e.from
+	if e.Event == at { // else SQLite may be through before it freezes
+		delete(r.told, zombie.name+" "+e.ID)
+	}
 	zombie.freeze()
 	if err := zombie.frozen(ctx); err != nil {
 		return err
@@ -467,13 +480,10 @@ func (r *run) freeze(ctx context.Context, n int, e event, ids []string) error {
 	if e.Event == at {
 		zombie.tell(command{Seq: e.Seq, Do: goOn})
 	}
-	// SQLite may have been through before it froze.
-	for goes := r.Point != AfterAck && r.handled[e.ID] != zombie; goes; {
-		o, err := r.next(ctx)
-		if err != nil {
+	for r.Point != AfterAck && !r.told[zombie.name+" "+e.ID] {
+		if _, err := r.next(ctx); err != nil {
 			return fmt.Errorf("the one that was frozen goes on: %w", err)
 		}
-		goes = o.from != zombie || o.Event != handled || o.ID != e.ID
 	}
 	if err := r.retire(ctx, zombie); err != nil {
 		return err

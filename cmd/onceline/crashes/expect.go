@@ -53,7 +53,8 @@ func (w wanted) String() string {
 func want(s *Store, c Cell, round int) wanted {
 	yes, no := true, false
 	is := func(effects ...Seen) wanted { return wanted{effects: effects} }
-	unsent, onItsWay := c.Point == InCommit && round%3 == 0, c.Point == InCommit && round%3 == 1
+	wired := c.Point == InCommit && s.Server != ""
+	unsent, onItsWay := wired && round%3 == 0, wired && round%3 == 1
 	// The effect is there, and surely no record of it.
 	between := slices.Contains([]Point{AfterEffect, BeforeCommit}, c.Point) || unsent
 	switch s.kind {
@@ -69,7 +70,13 @@ func want(s *Store, c Cell, round int) wanted {
 		return is(Once)
 	case callKind:
 		w := wanted{effects: []Seen{Once}, listed: &no}
-		if s.helped || c.Disturbance != Kill {
+		switch {
+		case s.helped:
+			return w
+		case slices.Contains([]Disturbance{Freeze, Restart}, c.Disturbance) && (c.Point == BeforeCommit || c.Point == InCommit):
+			w.listed, w.meanwhile = nil, Once // held up for longer than its record may take
+			return w
+		case c.Disturbance != Kill:
 			return w
 		}
 		switch {
@@ -77,7 +84,7 @@ func want(s *Store, c Cell, round int) wanted {
 			w.listed, w.meanwhile = &yes, Never
 		case between:
 			w.listed, w.meanwhile = &yes, Once
-		case c.Point == InCommit && (onItsWay || s.Server == ""):
+		case onItsWay, c.Point == InCommit && !wired:
 			w.listed, w.meanwhile = nil, Once
 		}
 		return w

@@ -51,6 +51,7 @@ func (w *WrongResult) OK() bool {
 type matrix struct {
 	Plan
 	names   map[Cell]string
+	taking  sync.Mutex // places
 	mu      sync.Mutex
 	servers map[string]*server // of those that aren't restarted, and with "restart " of those that are
 	report  Report
@@ -154,6 +155,7 @@ func (m *matrix) run(ctx context.Context) {
 	var all sync.WaitGroup
 	places := make(chan struct{}, m.Parallel)
 	restarts := map[string][]Cell{} // by store
+	var others []Cell
 	for _, c := range m.Cells {
 		_, had := m.server(c)
 		switch why := c.Applies(); {
@@ -163,12 +165,7 @@ func (m *matrix) run(ctx context.Context) {
 		case c.Disturbance == Restart:
 			restarts[c.Store] = append(restarts[c.Store], c)
 		default:
-			all.Go(func() { m.inPlace(ctx, places, c, nil) })
-		}
-	}
-	for _, w := range m.Wrong {
-		if _, had := m.server(w.Cell); had {
-			all.Go(func() { m.inPlace(ctx, places, w.Cell, &w) })
+			others = append(others, c)
 		}
 	}
 	byServer := map[string][]string{}
@@ -178,24 +175,58 @@ func (m *matrix) run(ctx context.Context) {
 		}
 	}
 	for name, stores := range byServer {
+		// They take the longest, so they come first; those that wait together are as much
+		// work as a few others.
+		n := min(3, m.Parallel/4)
+		if !m.take(ctx, places, n) {
+			break
+		}
 		all.Go(func() {
+			defer m.give(places, n)
 			for _, store := range stores {
 				m.together(ctx, m.servers[restarted+name], restarts[store])
 			}
 		})
 	}
+	for _, c := range others {
+		all.Go(func() { m.inPlace(ctx, places, c, nil) })
+	}
+	for _, w := range m.Wrong {
+		if _, had := m.server(w.Cell); had {
+			all.Go(func() { m.inPlace(ctx, places, w.Cell, &w) })
+		}
+	}
 	all.Wait()
 }
 
 func (m *matrix) inPlace(ctx context.Context, places chan struct{}, c Cell, w *WrongCell) {
-	select {
-	case places <- struct{}{}:
-	case <-ctx.Done():
+	if !m.take(ctx, places, 1) {
 		return
 	}
-	defer func() { <-places }()
+	defer m.give(places, 1)
 	s, _ := m.server(c)
 	m.one(ctx, s, c, w)
+}
+
+// take takes n places at once, or none if ctx ends.
+func (m *matrix) take(ctx context.Context, places chan struct{}, n int) bool {
+	m.taking.Lock()
+	defer m.taking.Unlock()
+	for i := range n {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			m.give(places, i)
+			return false
+		}
+	}
+	return true
+}
+
+func (m *matrix) give(places chan struct{}, n int) {
+	for range n {
+		<-places
+	}
 }
 
 // together runs cells side by side that share the server's restarts.

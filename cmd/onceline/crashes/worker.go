@@ -190,6 +190,9 @@ func (w *worker) run() error {
 // consume handles messages as a queue delivers them.
 func (w *worker) consume(ctx context.Context, conn broker.Conn, handle broker.Handler) error {
 	r, err := conn.OpenReceiver(ctx, w.spec.Subscription)
+	if ctx.Err() != nil {
+		return nil // it is to leave already
+	}
 	if err != nil {
 		return err
 	}
@@ -268,6 +271,9 @@ func (w *worker) follow(ctx context.Context, conn broker.Conn, p position) error
 	r, err := conn.OpenReceiver(ctx, w.spec.Subscription, broker.StartFrom(func(string) (broker.Position, bool) {
 		return broker.Position{Offset: uint64(prev + 1)}, true
 	}))
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
