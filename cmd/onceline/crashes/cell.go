@@ -439,9 +439,7 @@ func (r *run) disturb(ctx context.Context, n int, e event, ids []string) error {
 // freeze stops a consumer until another has taken over, and lets it go on then.
 func (r *run) freeze(ctx context.Context, n int, e event, ids []string) error {
 	zombie := e.from
-	if e.Event == at { // else SQLite may be through before it freezes
-		delete(r.told, zombie.name+" "+e.ID)
-	}
+	delete(r.told, zombie.name+" "+e.ID) // that it failed before is no news
 	zombie.freeze()
 	if err := zombie.frozen(ctx); err != nil {
 		return err
@@ -477,9 +475,7 @@ func (r *run) freeze(ctx context.Context, n int, e event, ids []string) error {
 		}
 	}
 	zombie.thaw()
-	if e.Event == at {
-		zombie.tell(command{Seq: e.Seq, Do: goOn})
-	}
+	zombie.tell(command{Seq: e.Seq, Do: goOn})
 	for r.Point != AfterAck && !r.told[zombie.name+" "+e.ID] {
 		if _, err := r.next(ctx); err != nil {
 			return fmt.Errorf("the one that was frozen goes on: %w", err)

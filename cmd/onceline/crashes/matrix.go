@@ -151,6 +151,7 @@ func (m *matrix) server(c Cell) (*server, bool) {
 	}
 	return m.servers[key], m.servers[key] != nil || s.Server == ""
 }
+
 func (m *matrix) run(ctx context.Context) {
 	var all sync.WaitGroup
 	places := make(chan struct{}, m.Parallel)

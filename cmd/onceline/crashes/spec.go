@@ -39,7 +39,7 @@ type trigger struct {
 const (
 	ready   = "ready"
 	at      = "at"      // it is at the point of a trigger, and waits
-	passing = "passing" // it is there, and doesn't wait
+	passing = "passing" // it is there, and waits behind it
 	effect  = "effect"  // it asks for an effect outside of the store, and waits
 	handled = "handled" // what became of a message, where that is of interest
 	settled = "settled" // acks that the broker took

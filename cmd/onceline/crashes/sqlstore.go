@@ -42,7 +42,7 @@ func (w *worker) commits(lines *wires) {
 	case lines != nil:
 		lines.arm(t)
 	default:
-		w.tell(event{Event: passing, ID: id, Point: InCommit})
+		w.passed = w.begin(event{Event: passing, ID: id, Point: InCommit})
 	}
 }
 

@@ -56,6 +56,9 @@ type worker struct {
 	// handling is held while a message is handled, and at AfterAck, so that who is stopped
 	// there is in the middle of no other message.
 	handling sync.Mutex
+	// passed is the answer to having passed a point without waiting there, nil for none.
+	// It is waited for before the message is done with.
+	passed <-chan string
 }
 
 func (w *worker) tell(e event) {
@@ -65,7 +68,10 @@ func (w *worker) tell(e event) {
 }
 
 // ask tells of e and waits for the answer.
-func (w *worker) ask(e event) string {
+func (w *worker) ask(e event) string { return w.wait(w.begin(e)) }
+
+// begin tells of e, whose answer is waited for later.
+func (w *worker) begin(e event) <-chan string {
 	answer := make(chan string, 1)
 	w.mu.Lock()
 	w.seq++
@@ -73,6 +79,10 @@ func (w *worker) ask(e event) string {
 	w.answers[e.Seq] = answer
 	w.mu.Unlock()
 	w.tell(e)
+	return answer
+}
+
+func (w *worker) wait(answer <-chan string) string {
 	select {
 	case a := <-answer:
 		return a
@@ -205,6 +215,10 @@ func (w *worker) consume(ctx context.Context, conn broker.Conn, handle broker.Ha
 		// What is asked is whether the store keeps out a consumer that has lost its message
 		// and doesn't know it; Consume would tell it.
 		err := handle(context.WithoutCancel(ctx), d)
+		if w.passed != nil {
+			w.wait(w.passed)
+			w.passed = nil
+		}
 		if err == nil {
 			w.reach(AfterCommit, d.ID)
 		}
