@@ -61,7 +61,7 @@ type matrix struct {
 // Run runs a plan. It blocks until all of it is done and has been cleaned up, or ctx has
 // ended. The error is what prevented it from being run; what the cells found is in the
 // report.
-func Run(ctx context.Context, p Plan) (*Report, error) {
+func Run(ctx context.Context, p Plan) (report *Report, err error) {
 	began := time.Now()
 	if p.Parallel <= 0 {
 		p.Parallel = 12
@@ -69,7 +69,7 @@ func Run(ctx context.Context, p Plan) (*Report, error) {
 	m := &matrix{Plan: p, names: map[Cell]string{}, servers: map[string]*server{}, report: Report{Absent: map[string]string{}}}
 	defer func() {
 		for _, s := range m.servers {
-			m.fail(s.close())
+			err = errors.Join(err, s.close())
 		}
 	}()
 	m.start(ctx)
