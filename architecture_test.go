@@ -71,7 +71,7 @@ var rooms = []struct {
 	{"dedup/audit", nil, false},
 	{"dedup", []string{"broker"}, false},
 	{"docs", nil, false},
-	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/audit", "dedup/postgres", "dedup/redis", "dedup/sqlite"}, true},
+	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/audit", "dedup/mysql", "dedup/postgres", "dedup/redis", "dedup/sqlite"}, true},
 }
 
 func TestImports(t *testing.T) {

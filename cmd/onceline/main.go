@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/onceline/onceline/cmd/onceline/crashes"
 	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
@@ -26,6 +27,7 @@ func main() {
 	// return.
 	localstack.RunIfChild()
 	conformance.RunIfWorker(targets.Stores()...)
+	crashes.RunIfConsumer()
 
 	// A reader that ends early, as head does, must not kill us in the middle: the
 	// write says so, and what isn't settled is given back.
@@ -157,7 +159,7 @@ The help of each command says what that means for it.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newSize(), newAudit(), newExplain(), newDiff(), newDiscover(), newCheck(), newClaims(), newMutants(), newVersion(), newURLs(), newReference())
+	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newSize(), newAudit(), newExplain(), newDiff(), newDiscover(), newCheck(), newClaims(), newMutants(), newCrashes(), newVersion(), newURLs(), newReference())
 	return root
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/onceline/onceline/cmd/onceline/crashes"
 	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
@@ -22,6 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	localstack.RunIfChild()
 	conformance.RunIfWorker(targets.Stores()...)
+	crashes.RunIfConsumer()
 	// A package that Pub/Sub's client imports starts this as it is loaded.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
