@@ -126,7 +126,7 @@ func TestRenderings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for form, s := range map[string]string{"text": text.String(), "markdown": page.String()} {
-		for _, want := range []string{"order-7, 2", "2.1 days apart", "a 51, ", "b 51, ", "0x617c62", "600 messages sent", "not asked"} {
+		for _, want := range []string{"order-7, 2", "2.1 days apart", "a 51, ", "b 51, ", "0x617c62", "150 messages sent", "not asked"} {
 			if !strings.Contains(s, want) {
 				t.Errorf("%s lacks %q:\n%s", form, want, s)
 			}
