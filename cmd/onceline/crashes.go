@@ -70,7 +70,7 @@ required isn't installed.`,
 	flags.BoolVar(&f.right, "right-only", false, "run no wrong stores")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print a line for each cell as it is done")
 	flags.BoolVar(&f.list, "list", false, "list the stores, and run nothing")
-	flags.IntVar(&f.parallel, "parallel", 12, "cells at a time, beside those that wait for a restart together")
+	flags.IntVar(&f.parallel, "parallel", 24, "cells at a time, beside those that wait for a restart together")
 	return cmd
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -49,8 +48,9 @@ func startLink(ctx context.Context, name string, log bool) (*link, error) {
 		return nil, err
 	}
 	l.url = l.emulator.URL()
+	query := "storage=memory" // no cell restarts its broker
 	if name == RabbitMQ {
-		query := "queue=quorum&consumer-timeout=" + brokerLease.String()
+		query = "queue=quorum&consumer-timeout=" + brokerLease.String()
 		if log {
 			_, port, err := net.SplitHostPort(l.emulator.Address())
 			if err != nil {
@@ -58,11 +58,8 @@ func startLink(ctx context.Context, name string, log bool) (*link, error) {
 			}
 			query, l.entity.Lease = "queue=stream&heartbeat=1s&stream-port="+port, 0 // one consumer at a time, until it is silent for two heartbeats
 		}
-		l.url += "?" + query
-		if strings.Contains(l.emulator.URL(), "?") {
-			l.url = l.emulator.URL() + "&" + query
-		}
 	}
+	l.url += "?" + query
 	if l.conn, err = broker.Open(ctx, l.url); err == nil {
 		if err = l.conn.Ensure(ctx, l.entity); err == nil {
 			l.pub, err = l.conn.OpenPublisher(ctx, l.entity.Topic)

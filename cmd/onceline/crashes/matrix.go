@@ -16,7 +16,7 @@ type Plan struct {
 	Cells []Cell
 	Wrong []WrongCell
 	// Parallel is how many cells run at a time, beside those that share a restart. Zero
-	// means 12.
+	// means 24.
 	Parallel int
 	// Progress is told of what is done now, and Finished of each cell when it is, both
 	// from several goroutines. Either may be nil.
@@ -64,7 +64,7 @@ type matrix struct {
 func Run(ctx context.Context, p Plan) (report *Report, err error) {
 	began := time.Now()
 	if p.Parallel <= 0 {
-		p.Parallel = 12
+		p.Parallel = 24
 	}
 	m := &matrix{Plan: p, names: map[Cell]string{}, servers: map[string]*server{}, report: Report{Absent: map[string]string{}}}
 	defer func() {

@@ -150,6 +150,9 @@ func pairs[T any](t *testing.T, s Setup[T]) {
 								return
 							}
 						}
+						if len(open) == len(todo) { // all are in other hands
+							pauseFor(time.Millisecond)
+						}
 						todo = open
 					}
 				})
