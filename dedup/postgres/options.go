@@ -22,7 +22,9 @@ const (
 type Options struct {
 	// Schema is where the tables are. Empty means public.
 	Schema string
-	// Window is how long markers are kept. Zero means seven days.
+	// Window is how long markers are kept. Zero means seven days. One that is made
+	// longer takes its time to be so for messages that carry theirs: of days whose
+	// markers were dropped they stay outside.
 	Window time.Duration
 	// Horizon, where it isn't zero, is how long copies may come. New refuses a
 	// shorter window.
