@@ -30,7 +30,10 @@ type Reservation struct {
 	// side, if Claim is Fresh; and about when the other's does, if it is Held.
 	Until time.Time
 	// TakenOver: an earlier holder's lease ended without a record of how it went,
-	// so that its effect may have taken place, or may still.
+	// so that its effect may have taken place, or may still. It stays with the key: a
+	// reservation that is released with it leaves it to the next one. Who has found
+	// out that nothing took place, and nothing can any more, unsets it before; who
+	// can't say of its own effect sets it.
 	TakenOver bool
 	// Result is what the effect returned: of Seen, as stored; of Fresh, what Complete
 	// is to store.
@@ -54,7 +57,8 @@ type LeaseDriver interface {
 	// Complete records the keys as done, with their Results, if they are still the
 	// caller's, or if the store has lost them.
 	Complete(ctx context.Context, rs []*Reservation)
-	// Release gives the keys back, so that they can be reserved at once.
+	// Release gives the keys back, so that they can be reserved at once, with their
+	// TakenOver.
 	Release(ctx context.Context, rs []*Reservation)
 }
 

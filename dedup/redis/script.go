@@ -6,12 +6,13 @@ import (
 )
 
 // script is every change that there is, on the record of one key. Arguments: what to
-// do, the token, how long the record is kept in ms, then the lease in ms or the result.
+// do, the token, how long the record is kept in ms, then the lease in ms, the result, or
+// of a release 1 if nobody can say whether the effect took place.
 //
 // A record is a state, the token of 8 bytes, and then: if it is held ("h", or "t" if it
-// was taken over) or free ("f"), the end of the lease in 13 digits of ms since 1970
-// and the fence; if done ("d"), the result. One that is free, or whose lease has ended,
-// stays for its fence.
+// was taken over) or free ("f", or "u" if it is unknown what took place), the end of the
+// lease in 13 digits of ms since 1970 and the fence; if done ("d"), the result. One that
+// is free, or whose lease has ended, stays for its fence.
 //
 // The first number of an answer is one of the constants below.
 const script = `
@@ -23,8 +24,8 @@ local held = state == 'h' or state == 't'
 local mine = owner == token
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local function put(value) redis.call('SET', KEYS[1], value, 'PX', keep) end
-local function lease(s, till, fence) put(s .. token .. string.format('%013.0f', till) .. string.format('%.0f', fence)) end
+local function put(value, least) redis.call('SET', KEYS[1], value, 'PX', string.format('%.0f', math.max(keep, least))) end
+local function lease(s, till, fence) put(s .. token .. string.format('%013.0f', till) .. string.format('%.0f', fence), till - now) end
 if what == 'reserve' then
 	if state == 'd' then return {2, 0, string.sub(record, 10)} end
 	local fence = 0
@@ -34,7 +35,7 @@ if what == 'reserve' then
 		if held and not mine and till > now then return {3, till - now} end
 	end
 	local s = 'h'
-	if state == 't' or state == 'h' and not mine then s = 't' end
+	if state == 't' or state == 'u' or state == 'h' and not mine then s = 't' end
 	fence = math.max(fence + 1, time[1] * 1000000 + time[2])
 	lease(s, now + ARGV[4], fence)
 	return {s == 't' and 4 or 1, fence}
@@ -44,11 +45,11 @@ elseif what == 'extend' then
 	return {1}
 elseif what == 'complete' then
 	if record and not ((held or state == 'd') and mine) then return {0} end
-	put('d' .. token .. ARGV[4])
+	put('d' .. token .. ARGV[4], 0)
 	return {1}
 elseif what == 'release' then
-	if not ((held or state == 'f') and mine) then return {0} end
-	lease('f', 0, tonumber(string.sub(record, 23)))
+	if not ((held or state == 'f' or state == 'u') and mine) then return {0} end
+	lease(ARGV[4] == '1' and 'u' or 'f', 0, tonumber(string.sub(record, 23)))
 	return {1}
 end
 return redis.error_reply('ERR onceline: ' .. what)

@@ -87,7 +87,7 @@ func (s *Store) key(m dedup.Marker) string {
 func (s *Store) Reserve(ctx context.Context, rs []*dedup.Reservation, lease time.Duration) {
 	// Counted from before the question, the end is here before it is there.
 	began := time.Now()
-	s.change(ctx, "reserve", rs, milliseconds(lease), func(r *dedup.Reservation, answer []rueidis.RedisMessage, code, n int64) error {
+	s.change(ctx, "reserve", rs, fixed(milliseconds(lease)), func(r *dedup.Reservation, answer []rueidis.RedisMessage, code, n int64) error {
 		r.Claim, r.Fence, r.Until, r.TakenOver = 0, 0, time.Time{}, false
 		switch code {
 		case agreed, takenOver:
@@ -115,7 +115,7 @@ func (s *Store) Reserve(ctx context.Context, rs []*dedup.Reservation, lease time
 // Extend implements [dedup.LeaseDriver].
 func (s *Store) Extend(ctx context.Context, rs []*dedup.Reservation, lease time.Duration) {
 	began := time.Now()
-	s.change(ctx, "extend", rs, milliseconds(lease), func(r *dedup.Reservation, _ []rueidis.RedisMessage, code, _ int64) error {
+	s.change(ctx, "extend", rs, fixed(milliseconds(lease)), func(r *dedup.Reservation, _ []rueidis.RedisMessage, code, _ int64) error {
 		if code == agreed {
 			r.Until = began.Add(lease)
 		}
@@ -125,12 +125,22 @@ func (s *Store) Extend(ctx context.Context, rs []*dedup.Reservation, lease time.
 
 // Complete implements [dedup.LeaseDriver].
 func (s *Store) Complete(ctx context.Context, rs []*dedup.Reservation) {
-	s.change(ctx, "complete", rs, "", func(_ *dedup.Reservation, _ []rueidis.RedisMessage, code, _ int64) error { return mine(code) })
+	s.change(ctx, "complete", rs, func(r *dedup.Reservation) string { return string(r.Result) }, func(_ *dedup.Reservation, _ []rueidis.RedisMessage, code, _ int64) error { return mine(code) })
 }
 
 // Release implements [dedup.LeaseDriver].
 func (s *Store) Release(ctx context.Context, rs []*dedup.Reservation) {
-	s.change(ctx, "release", rs, "0", func(_ *dedup.Reservation, _ []rueidis.RedisMessage, code, _ int64) error { return mine(code) })
+	doubt := func(r *dedup.Reservation) string {
+		if r.TakenOver {
+			return "1"
+		}
+		return "0"
+	}
+	s.change(ctx, "release", rs, doubt, func(_ *dedup.Reservation, _ []rueidis.RedisMessage, code, _ int64) error { return mine(code) })
+}
+
+func fixed(s string) func(*dedup.Reservation) string {
+	return func(*dedup.Reservation) string { return s }
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
@@ -145,15 +155,12 @@ func mine(code int64) error {
 var errAnswer = errors.New("dedup/redis: the script's answer is none of its own")
 
 // change runs the script for all of rs in one round trip, and a second one on servers
-// that don't know it yet. The last argument is fixed, or if empty the result.
-func (s *Store) change(ctx context.Context, what string, rs []*dedup.Reservation, last string, answer func(r *dedup.Reservation, answer []rueidis.RedisMessage, code, n int64) error) {
+// that don't know it yet. Last is the last argument.
+func (s *Store) change(ctx context.Context, what string, rs []*dedup.Reservation, last func(*dedup.Reservation) string, answer func(r *dedup.Reservation, answer []rueidis.RedisMessage, code, n int64) error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	args := func(r *dedup.Reservation) []string {
-		if last == "" {
-			return []string{what, string(r.Token[:]), s.keep, string(r.Result)}
-		}
-		return []string{what, string(r.Token[:]), s.keep, last}
+		return []string{what, string(r.Token[:]), s.keep, last(r)}
 	}
 	cmds := make(rueidis.Commands, len(rs))
 	for i, r := range rs {

@@ -260,3 +260,89 @@ func TestFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestDoubt: that a holder was gone without a word isn't forgotten when the next one
+// gives the key back, nor what a holder gives back that can't say whether its effect
+// took place.
+func TestDoubt(t *testing.T) {
+	client := connect(t, start(t))
+	s := open(t, client, redis.Options{})
+	short := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: 50 * time.Millisecond})
+	long := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: time.Minute})
+	reserve(t, short, "a", dedup.Fresh)
+	var next dedup.Reservation
+	for deadline := time.Now().Add(20 * time.Second); next.Claim != dedup.Fresh; next = long.Reserve(t.Context(), byID("a"))[0] {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", next)
+		}
+	}
+	again := func(doubt bool) {
+		t.Helper()
+		if !next.TakenOver {
+			t.Errorf("%+v: nobody knows of the first", next)
+		}
+		next.TakenOver = doubt
+		if err := errors.Join(long.Release(t.Context(), &next), long.Release(t.Context(), &next)); err != nil {
+			t.Error(err)
+		}
+		if err := long.Extend(t.Context(), &next); !errors.Is(err, broker.ErrLeaseLost) {
+			t.Errorf("extend after release: %v", err)
+		}
+		fence := next.Fence
+		if next = long.Reserve(t.Context(), byID("a"))[0]; next.Claim != dedup.Fresh || next.Fence <= fence {
+			t.Errorf("%+v", next)
+		}
+	}
+	again(true)
+	again(true)
+	again(false) // who has found out
+	if next.TakenOver {
+		t.Errorf("%+v: it was found out", next)
+	}
+	if err := long.Complete(t.Context(), &next); err != nil {
+		t.Error(err)
+	}
+	reserve(t, long, "a", dedup.Seen)
+}
+
+// TestLeaseOverWindow: a record lasts as long as its lease, also where the window is
+// shorter.
+func TestLeaseOverWindow(t *testing.T) {
+	client := connect(t, start(t))
+	s := open(t, client, redis.Options{Window: 50 * time.Millisecond})
+	l := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: time.Minute})
+	r := reserve(t, l, "a", dedup.Fresh)
+	if err := l.Extend(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+	keys, err := client.Do(t.Context(), client.B().Keys().Pattern("*").Build()).AsStrSlice()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("%q, %v", keys, err)
+	}
+	ttl, err := client.Do(t.Context(), client.B().Pttl().Key(keys[0]).Build()).AsInt64()
+	if err != nil || ttl < 50_000 {
+		t.Errorf("kept for %d ms, %v", ttl, err)
+	}
+	reserve(t, l, "a", dedup.Held)
+	if err := l.Release(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFullMeanwhile: a server that became full while an effect ran takes no record of it; who
+// asked is told that the effect took place.
+func TestFullMeanwhile(t *testing.T) {
+	client := connect(t, start(t))
+	l := dedup.NewLease(open(t, client, redis.Options{}), "c", dedup.LeaseOptions{Attempts: 2})
+	outcome, result, err := l.Once(t.Context(), byID("a"), func(context.Context, int64) ([]byte, error) {
+		do(t, client, "CONFIG", "SET", "maxmemory", "1")
+		return []byte("paid"), nil
+	})
+	if outcome != dedup.Unknown || !errors.Is(err, dedup.ErrCommitUnknown) || !errors.Is(err, broker.ErrBusy) || string(result) != "paid" {
+		t.Errorf("%v, %q: %v", outcome, result, err)
+	}
+	do(t, client, "CONFIG", "SET", "maxmemory", "0")
+	if r := l.Reserve(t.Context(), byID("a"))[0]; r.Claim != dedup.Held {
+		t.Errorf("%+v", r)
+	}
+}
