@@ -2,8 +2,10 @@ package ratios
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,23 +28,22 @@ func fullGroup(o *Options) group {
 				}},
 			{Promise{Name: "postgres.bytes-timed", What: "bytes of a marker with the time of its event, table and index, of a million in a day", Bound: 95, Most: true, Unit: "B", Exact: true},
 				func(ctx context.Context, x *fullBench) (sample, error) {
-					return x.bytes(ctx, x.table(0), func(i int) time.Time { // as they come in the course of the day
-						return x.oldest.Add(time.Duration(float64(day) * float64(i) / float64(x.markers)))
+					return x.bytes(ctx, table(x.oldest()), func(i int) time.Time { // as they come in the course of the day
+						return x.oldest().Add(time.Duration(float64(day) * float64(i) / float64(x.markers)))
 					})
 				}},
 			{Promise{Name: "postgres.drop", What: "time to drop a day of a million markers, beside two who insert", Bound: 1, Most: true, Unit: "s"},
 				func(ctx context.Context, x *fullBench) (sample, error) {
-					if err := x.drop(ctx); err != nil {
-						return sample{}, err
-					}
-					return sample{x.took, "the longest insert beside each is postgres.stall's"}, nil
+					d, err := x.dropped(ctx, "drop")
+					return sample{d.took, fmt.Sprintf("beside %d inserts, the longest of which is postgres.stall's", d.inserts)}, err
 				}},
-			{Promise{Name: "postgres.stall", What: fmt.Sprintf("longest insert while days are dropped, every other one behind a handler that holds its transaction for %v", holds), Bound: 200, Most: true, Unit: "ms"},
+			{Promise{Name: "postgres.stall", What: fmt.Sprintf("longest of all inserts while days are dropped, every other one behind a handler that holds its transaction for %v", holds), Bound: 200, Most: true, Unit: "ms"},
 				func(ctx context.Context, x *fullBench) (sample, error) {
-					if err := x.drop(ctx); err != nil {
+					d, err := x.dropped(ctx, "stall")
+					if err != nil {
 						return sample{}, err
 					}
-					return sample{x.longest, fmt.Sprintf("%d inserts; the longest of as many without a drop %.0f ms", x.inserts, x.calm)}, nil
+					return sample{[]float64{slices.Max(d.longest)}, fmt.Sprintf("of %d inserts beside %d drops, longest of each %.0f ms; with no drop under way %.0f ms", d.inserts, len(d.longest), d.longest, d.calm)}, nil
 				}},
 		}}
 }
@@ -57,15 +58,17 @@ type fullBench struct {
 	s       *postgres.Store
 	markers int
 	days    int
-	oldest  time.Time // the day of number 0
 	began   time.Time
 	moved   atomic.Int64 // days
+	last    *drops
+}
 
-	// Of the drops, once they are done.
-	dropped       bool
-	took, longest []float64
+// drops is what was seen while all full days were dropped.
+type drops struct {
+	took, longest []float64 // seconds, milliseconds
 	inserts       int
-	calm          float64
+	calm          float64 // the longest insert while none was dropped, milliseconds
+	told          map[string]bool
 }
 
 func newFullBench(ctx context.Context, o *Options) (*fullBench, error) {
@@ -77,9 +80,7 @@ func newFullBench(ctx context.Context, o *Options) (*fullBench, error) {
 	if o.Quick {
 		x.days = 2
 	}
-	x.oldest = x.began.Truncate(day).Add(-time.Duration(x.days) * day)
-	x.s, err = postgres.New(x.pool, postgres.Options{Window: time.Duration(x.days) * day,
-		Now: func() time.Time { return x.began.Add(time.Duration(x.moved.Load()) * day) }})
+	x.s, err = postgres.New(x.pool, postgres.Options{Window: time.Duration(x.days) * day, Now: x.now})
 	if err == nil {
 		err = x.s.Migrate(ctx)
 	}
@@ -89,10 +90,16 @@ func newFullBench(ctx context.Context, o *Options) (*fullBench, error) {
 	return x, nil
 }
 
-// table is that of a day.
-func (x *fullBench) table(number int) string {
-	return "onceline_marker_timed_" + x.oldest.Add(time.Duration(number)*day).Format("20060102")
+// now is the store's clock.
+func (x *fullBench) now() time.Time { return x.began.Add(time.Duration(x.moved.Load()) * day) }
+
+// oldest is the first day of the window.
+func (x *fullBench) oldest() time.Time {
+	return x.now().Truncate(day).Add(-time.Duration(x.days) * day)
 }
+
+// table is that of a day.
+func table(at time.Time) string { return "onceline_marker_timed_" + at.Format("20060102") }
 
 // bytes fills a table as an inbox does, in batches, the keys as they come.
 func (x *fullBench) bytes(ctx context.Context, table string, at func(i int) time.Time) (sample, error) {
@@ -123,51 +130,53 @@ func (x *fullBench) bytes(ctx context.Context, table string, at func(i int) time
 	return sample{[]float64{bytes / float64(rows)}, fmt.Sprintf("%d markers, %.1f bytes of each in the table itself", rows, heap/float64(rows))}, nil
 }
 
-// fill fills the days that are empty, in one statement each.
+// fill fills the days of the window before today, in one statement each.
 func (x *fullBench) fill(ctx context.Context) error {
 	for number := range x.days {
-		table := x.table(number)
-		var full bool
-		if err := x.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+table+")").Scan(&full); err != nil {
+		at := x.oldest().Add(time.Duration(number) * day)
+		var rows int
+		if err := x.pool.QueryRow(ctx, "SELECT count(*) FROM "+table(at)).Scan(&rows); err != nil {
 			return err
 		}
-		if full {
+		if rows >= x.markers {
 			continue
 		}
 		x.o.Progress("postgres.drop: filling day %d of %d", number+1, x.days)
-		minute := dedup.MinuteMarker(x.oldest.Add(time.Duration(number) * day)).Bytes
-		first := uint32(minute[0])<<24 | uint32(minute[1])<<16 | uint32(minute[2])<<8 | uint32(minute[3])
-		if _, err := x.pool.Exec(ctx, "INSERT INTO "+table+` SELECT (lpad(to_hex($1::bigint + i * 1440 / $2), 8, '0') || substr(md5(i::text), 1, 24))::uuid
-			FROM generate_series(0::bigint, $2::bigint - 1) i`, int64(first), int64(x.markers)); err != nil {
+		minute := dedup.MinuteMarker(at).Bytes
+		if _, err := x.pool.Exec(ctx, "INSERT INTO "+table(at)+` SELECT (lpad(to_hex($1::bigint + i * 1440 / $2), 8, '0') || substr(md5(i::text), 1, 24))::uuid
+			FROM generate_series(0::bigint, $2::bigint - 1) i`, int64(binary.BigEndian.Uint32(minute[:])), int64(x.markers)); err != nil {
 			return err
 		}
 	}
 	return x.exec(ctx, "CHECKPOINT") // what is to be written of all that is no matter of the drop
 }
 
-// drop drops all days, once.
-func (x *fullBench) drop(ctx context.Context) error {
-	if x.dropped {
-		return nil
+// dropped fills and drops all days, unless what was seen when that was done last hasn't
+// been told to who asks.
+func (x *fullBench) dropped(ctx context.Context, who string) (*drops, error) {
+	if x.last != nil && !x.last.told[who] {
+		x.last.told[who] = true
+		return x.last, nil
 	}
+	d := &drops{told: map[string]bool{who: true}}
 	if err := x.fill(ctx); err != nil {
-		return err
+		return d, err
 	}
 	for number := range x.days {
 		x.o.Progress("postgres.drop: dropping day %d of %d", number+1, x.days)
-		if err := x.dropOne(ctx, number); err != nil {
-			return err
+		if err := x.dropOne(ctx, d, number%2 == 1); err != nil {
+			return d, err
 		}
 	}
-	x.dropped = true
-	return nil
+	x.last = d
+	return d, nil
 }
 
-// dropOne drops the oldest day that is left while two insert, and every other time
-// behind a slow handler. Only what isn't behind one counts as the drop's time.
-func (x *fullBench) dropOne(ctx context.Context, number int) error {
-	slow := number%2 == 1
-	in := dedup.New[pgx.Tx](x.s, fmt.Sprint("drop ", number), dedup.Options{})
+// dropOne drops the oldest day that is left while two insert, perhaps behind a slow
+// handler, whose time is none of the drop's own.
+func (x *fullBench) dropOne(ctx context.Context, d *drops, slow bool) error {
+	in := dedup.New[pgx.Tx](x.s, fmt.Sprint("drop ", x.moved.Load()), dedup.Options{})
+	today, oldest := x.now(), table(x.oldest())
 	inserting, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup
@@ -183,7 +192,7 @@ func (x *fullBench) dropOne(ctx context.Context, number int) error {
 			for i := 0; inserting.Err() == nil; i++ {
 				before := dropping.Load()
 				at := time.Now()
-				outcome, err := in.Once(ctx, dedup.Key{ID: fmt.Sprint(w, "-", i), At: x.began}, func(context.Context, pgx.Tx) error { return nil })
+				outcome, err := in.Once(ctx, dedup.Key{ID: fmt.Sprint(w, "-", i), At: today}, func(context.Context, pgx.Tx) error { return nil })
 				if outcome != dedup.Applied {
 					errs[w] = fmt.Errorf("an insert is %v: %w", outcome, err)
 					break
@@ -213,7 +222,7 @@ func (x *fullBench) dropOne(ctx context.Context, number int) error {
 		all.Go(func() {
 			held := sync.OnceFunc(func() { close(holding) })
 			defer held()
-			outcome, err := in.Once(ctx, dedup.Key{ID: "slow", At: x.began}, func(ctx context.Context, _ pgx.Tx) error {
+			outcome, err := in.Once(ctx, dedup.Key{ID: "slow", At: today}, func(ctx context.Context, _ pgx.Tx) error {
 				held()
 				select {
 				case <-ended:
@@ -241,14 +250,16 @@ func (x *fullBench) dropOne(ctx context.Context, number int) error {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	if len(m.Dropped) != 1 || m.Dropped[0] != x.table(number) {
-		return fmt.Errorf("dropped %q, want %s", m.Dropped, x.table(number))
+	if len(m.Dropped) != 1 || m.Dropped[0] != oldest {
+		return fmt.Errorf("dropped %q, want %s", m.Dropped, oldest)
 	}
 	if !slow {
-		x.took = append(x.took, took.Seconds())
+		d.took = append(d.took, took.Seconds())
 	}
-	x.longest = append(x.longest, float64(max(longest[0], longest[1]).Microseconds())/1000)
-	x.inserts += counts[0] + counts[1]
-	x.calm = max(x.calm, float64(max(calm[0], calm[1]).Microseconds())/1000)
+	d.longest = append(d.longest, milliseconds(longest))
+	d.inserts += counts[0] + counts[1]
+	d.calm = max(d.calm, milliseconds(calm))
 	return nil
 }
+
+func milliseconds(ds [2]time.Duration) float64 { return float64(max(ds[0], ds[1]).Microseconds()) / 1000 }

@@ -165,7 +165,7 @@ func (g *groupOf[B]) run(ctx context.Context, o *Options, found func(Result)) {
 	}
 	for _, m := range wanted {
 		r := m.once(ctx, o, b)
-		if o.Quick && r.Err == nil && !r.Kept && ctx.Err() == nil {
+		if o.Quick && r.Err == nil && !r.Kept && !m.Exact && ctx.Err() == nil {
 			o.Progress("%s: %.3g %s misses %s; once more", m.Name, r.Median, m.Unit, m.Bounds())
 			r = m.once(ctx, o, b)
 			r.Again = true
