@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	driversql "github.com/go-sql-driver/mysql"
@@ -57,6 +58,9 @@ type Store struct {
 	engine  sqltx.Engine
 	version string
 	mariadb bool
+	logged  bool // there is a binary log
+	// watching has a *watched for each transaction of Transact, by its *sql.Tx.
+	watching sync.Map
 }
 
 var _ dedup.PositionDriver[*sql.Tx] = (*Store)(nil)
@@ -65,7 +69,7 @@ var _ dedup.PositionDriver[*sql.Tx] = (*Store)(nil)
 const commitTimeout = 30 * time.Second
 
 // New returns a store in db, which stays the caller's. It asks the database for its
-// version and nothing else: [Store.Migrate] and [Store.Verify] do. Options that can't
+// version and whether it has a binary log, and nothing else: [Store.Migrate] and [Store.Verify] do. Options that can't
 // be are [broker.ErrInvalid], a database that isn't there is [dedup.ErrLost].
 func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	or := func(d *time.Duration, zero time.Duration) {
@@ -87,9 +91,11 @@ func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{db: db, o: o}
-	if err := db.QueryRowContext(ctx, "SELECT version()").Scan(&s.version); err != nil {
+	var log string
+	if err := db.QueryRowContext(ctx, "SELECT version(), @@global.log_bin").Scan(&s.version, &log); err != nil {
 		return nil, outsideTx(err)
 	}
+	s.logged = !off(log)
 	s.mariadb = strings.Contains(s.version, "MariaDB")
 	settings := s.settings()
 	s.engine = sqltx.Engine{
@@ -134,7 +140,12 @@ func (s *Store) settings() string {
 
 // Transact implements [dedup.Driver].
 func (s *Store) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
-	return s.engine.Transact(ctx, func(tx *sql.Tx) error {
+	var w watched
+	err := s.engine.Transact(ctx, func(tx *sql.Tx) error {
+		if !s.logged {
+			s.watching.Store(tx, &w)
+			defer s.watching.Delete(tx)
+		}
 		if err := f(tx); err != nil {
 			return err
 		}
@@ -143,6 +154,7 @@ func (s *Store) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 		_, err := tx.ExecContext(ctx, "RELEASE SAVEPOINT onceline_begun")
 		return saved("commit", err)
 	})
+	return s.settled(ctx, &w, err)
 }
 
 // Savepoint implements [dedup.Driver]. One of the same name replaces the one before.
