@@ -69,7 +69,7 @@ var rooms = []struct {
 	{"dedup/sqlite", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup", []string{"broker"}, false},
 	{"docs", nil, false},
-	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/postgres", "dedup/redis", "dedup/sqlite"}, true},
+	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/mysql", "dedup/postgres", "dedup/redis", "dedup/sqlite", "broker/driver/paired"}, true},
 }
 
 func TestImports(t *testing.T) {
