@@ -76,4 +76,12 @@ func do(t testing.TB, client rueidis.Client, words ...string) string {
 	return text
 }
 
+// onEach runs a command on each node that the client knows.
+func onEach(t testing.TB, client rueidis.Client, words ...string) {
+	t.Helper()
+	for _, node := range client.Nodes() {
+		do(t, node, words...)
+	}
+}
+
 func byID(id string) dedup.Key { return dedup.Key{ID: id} }
