@@ -61,6 +61,7 @@ var rooms = []struct {
 	{"conformance/report", []string{"conformance/history"}, false},
 	{"conformance", []string{"broker", "broker/driver", "broker/boundary", "conformance/report", "conformance/history"}, false},
 	{"localstack", []string{"localstack"}, true},
+	{"dedup/internal/servertest", []string{"localstack"}, false}, // for tests alone
 	{"dedup/internal", []string{"broker", "dedup"}, false},
 	{"dedup/mysql", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup/postgres", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},

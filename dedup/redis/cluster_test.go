@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/internal/servertest"
 	"github.com/onceline/onceline/dedup/redis"
 	"github.com/onceline/onceline/localstack"
 	"github.com/redis/rueidis"
@@ -17,7 +17,7 @@ import (
 
 // TestCluster: what holds on one server holds on three that share the keys.
 func TestCluster(t *testing.T) {
-	cluster := startCluster(t)
+	cluster := servertest.RedisCluster(t)
 	client := connectCluster(t, cluster, false)
 	if len(client.Nodes()) != 3 || client.Mode() != rueidis.ClientModeCluster {
 		t.Fatalf("%d nodes, %v", len(client.Nodes()), client.Mode())
@@ -35,26 +35,6 @@ func TestCluster(t *testing.T) {
 		oneNode(t, connectCluster(t, cluster, true))
 	})
 	t.Run("NodeDown", func(t *testing.T) { nodeDown(t, cluster, client) })
-}
-
-func startCluster(t *testing.T) *localstack.RedisCluster {
-	t.Helper()
-	if os.Getenv("ONCELINE_LOCAL") == "" && !wanted() {
-		t.Skip("needs Redis 7 or Valkey: set ONCELINE_LOCAL=1 or ONCELINE_REQUIRE=redis")
-	}
-	cluster, err := localstack.StartRedisCluster(context.Background(), 3)
-	if errors.Is(err, localstack.ErrNotInstalled) && !wanted() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return cluster
 }
 
 // connectCluster connects to a cluster, or to its first node as if that were all.
