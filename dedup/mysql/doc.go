@@ -1,4 +1,4 @@
-// Package mysql keeps the markers, positions and calls of package dedup in MySQL, from
+// Package mysql keeps the markers, positions, calls and outboxes of package dedup in MySQL, from
 // version 8.0 on, or MariaDB, from 10.6 on, beside the effects, by database/sql and
 // github.com/go-sql-driver/mysql:
 //
@@ -24,6 +24,16 @@
 //
 // Transactions are READ COMMITTED and have timeouts of their own, which [Options]
 // names. They are variables of the session, and stay with its connection.
+//
+// # The outbox
+//
+// [dedup.NewOutbox] and [dedup.NewRelay] take a store too. A relay's turn locks a row for
+// each lane that it sends, which other relays skip, by a transaction that lasts as long as
+// the Publish; so each of its workers needs a connection. The lanes of a relay that is
+// killed are free when the server notices, and those of one that is frozen when it has
+// been idle for too long. Nothing tells relays in other processes of new messages: they
+// find them at their next poll. Call [Store.VerifyOutbox] at the start of who writes; the
+// relay does so by itself.
 //
 // # Deadlocks
 //

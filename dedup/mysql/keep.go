@@ -26,7 +26,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if !had.Bool {
 		return fmt.Errorf("%w: mysql: migrate: another migration takes too long", dedup.ErrLost)
 	}
-	for query := range strings.SplitSeq(schema, ";\n") {
+	for query := range strings.SplitSeq(schema+outboxSchema, ";\n") {
 		if strings.TrimSpace(query) == "" {
 			continue
 		}

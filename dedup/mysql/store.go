@@ -49,9 +49,9 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Store keeps markers, positions and calls in MySQL or MariaDB. It implements
-// [dedup.Driver], [dedup.PositionDriver] and [dedup.CallDriver], and is safe for
-// concurrent use.
+// Store keeps markers, positions, calls and outboxes in MySQL or MariaDB. It implements
+// [dedup.Driver], [dedup.PositionDriver], [dedup.CallDriver] and [dedup.OutboxDriver],
+// and is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
 	o       Options
@@ -61,6 +61,7 @@ type Store struct {
 	logged  bool // there is a binary log
 	// watching has a *watched for each transaction of Transact, by its *sql.Tx.
 	watching sync.Map
+	lanes    sync.Map // topics whose lanes have their rows
 }
 
 var _ dedup.PositionDriver[*sql.Tx] = (*Store)(nil)
@@ -115,6 +116,13 @@ func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	}
 	return s, nil
 }
+
+// Tested reports whether the server is of the kind that this package is tested on, which
+// is MariaDB: for MySQL none could be had.
+func (s *Store) Tested() bool { return s.mariadb }
+
+// Version is what the server says of itself.
+func (s *Store) Version() string { return s.version }
 
 // settings is the statement that bounds the waits of a session, "" for none.
 func (s *Store) settings() string {

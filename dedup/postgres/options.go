@@ -11,7 +11,7 @@ import (
 )
 
 // Footprints of a marker, by whether its message carries a time: table and index,
-// measured at a million markers with PostgreSQL 15.18 by TestFootprint.
+// measured at a million markers with PostgreSQL 15.18 by onceline ratios.
 const (
 	MarkerBytes      dedup.Footprint = 93
 	TimedMarkerBytes dedup.Footprint = 89

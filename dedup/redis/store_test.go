@@ -13,6 +13,7 @@ import (
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/redis"
+	"github.com/redis/rueidis"
 )
 
 // reserve reserves one key.
@@ -26,8 +27,9 @@ func reserve(t *testing.T, l *dedup.Lease, id string, want dedup.Claim) *dedup.R
 }
 
 // TestLease: what a record goes through, by two holders.
-func TestLease(t *testing.T) {
-	client := connect(t, start(t))
+func TestLease(t *testing.T) { lease(t, connect(t, start(t))) }
+
+func lease(t *testing.T, client rueidis.Client) {
 	s := open(t, client, redis.Options{Window: time.Hour})
 	l := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: time.Minute})
 	ctx := t.Context()
@@ -82,9 +84,16 @@ func TestLease(t *testing.T) {
 			t.Errorf("%+v", last)
 		}
 	}
-	keys, err := client.Do(ctx, client.B().Keys().Pattern("*").Build()).AsStrSlice()
-	if err != nil || len(keys) != 3 {
-		t.Fatalf("%q, %v", keys, err)
+	var keys []string
+	for _, node := range client.Nodes() {
+		some, err := node.Do(ctx, node.B().Keys().Pattern("*").Build()).AsStrSlice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, some...)
+	}
+	if len(keys) != 3 {
+		t.Fatalf("%q", keys)
 	}
 	for _, key := range keys {
 		ttl, err := client.Do(ctx, client.B().Pttl().Key(key).Build()).AsInt64()
@@ -94,7 +103,7 @@ func TestLease(t *testing.T) {
 	}
 	// What another program has written there is no record.
 	do(t, client, "SET", keys[0], "PROCESSING")
-	do(t, client, "SCRIPT", "FLUSH") // as after a restart without it
+	onEach(t, client, "SCRIPT", "FLUSH") // as after a restart without it
 	failed := 0
 	for _, r := range l.Reserve(ctx, byID("a"), byID("b"), dedup.Key{ID: "timed", At: time.Now()}) {
 		if r.Err != nil {
@@ -110,8 +119,9 @@ func TestLease(t *testing.T) {
 
 // TestTakeover: the key of a holder that is gone is had when its lease ends, and the
 // holder changes nothing then; a record that the server lost is written all the same.
-func TestTakeover(t *testing.T) {
-	client := connect(t, start(t))
+func TestTakeover(t *testing.T) { takeover(t, connect(t, start(t))) }
+
+func takeover(t *testing.T, client rueidis.Client) {
 	s := open(t, client, redis.Options{})
 	short := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: 100 * time.Millisecond})
 	long := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: time.Minute})
@@ -140,7 +150,7 @@ func TestTakeover(t *testing.T) {
 	reserve(t, short, "a", dedup.Seen)
 
 	lost := reserve(t, long, "lost", dedup.Fresh)
-	do(t, client, "FLUSHALL") // as after a failover
+	onEach(t, client, "FLUSHALL") // as after a failover
 	if err := long.Extend(t.Context(), lost); !errors.Is(err, broker.ErrLeaseLost) {
 		t.Errorf("extend of what is lost: %v", err)
 	}
@@ -153,8 +163,9 @@ func TestTakeover(t *testing.T) {
 // TestCopies: many holders at once; each message has its effect once, and one of a
 // hundred who ask for the same key at the same time gets it (idempot-dev/idempot-js#182,
 // Particular/NServiceBus#4086).
-func TestCopies(t *testing.T) {
-	client := connect(t, start(t))
+func TestCopies(t *testing.T) { copies(t, connect(t, start(t))) }
+
+func copies(t *testing.T, client rueidis.Client) {
 	l := dedup.NewLease(open(t, client, redis.Options{}), "c", dedup.LeaseOptions{})
 	var fresh atomic.Int64
 	var wg sync.WaitGroup

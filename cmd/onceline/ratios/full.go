@@ -262,4 +262,6 @@ func (x *fullBench) dropOne(ctx context.Context, d *drops, slow bool) error {
 	return nil
 }
 
-func milliseconds(ds [2]time.Duration) float64 { return float64(max(ds[0], ds[1]).Microseconds()) / 1000 }
+func milliseconds(ds [2]time.Duration) float64 {
+	return float64(max(ds[0], ds[1]).Microseconds()) / 1000
+}

@@ -24,7 +24,9 @@ const roundTrip = 2700 * time.Microsecond
 func postgresGroup(o *Options) group {
 	single := func(x *postgresBench) way { return x.singles(100) }
 	beside := func(base, ours func(x *postgresBench) way) func(context.Context, *postgresBench) (sample, error) {
-		return func(ctx context.Context, x *postgresBench) (sample, error) { return pairs(ctx, o.Pairs, base(x), ours(x)) }
+		return func(ctx context.Context, x *postgresBench) (sample, error) {
+			return pairs(ctx, o.Pairs, base(x), ours(x))
+		}
 	}
 	// How much longer ours takes than by hand.
 	longer := func(byHand, ours func(x *postgresBench) way) func(context.Context, *postgresBench) (sample, error) {
