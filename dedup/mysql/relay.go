@@ -22,10 +22,13 @@ func (s *Store) RelayOutbox(ctx context.Context, turn dedup.OutboxTurn, send fun
 		return 0, err
 	}
 	t := outboxTurn{Store: s, OutboxTurn: turn, topic: quoted(turn.Topic), number: rand.Int64()}
+	// What is read may not be durable yet (durable.go): the commit of the marks waits
+	// until it is.
+	t.Guard = t.Guard || !s.logged
 	if err := s.makeLanes(ctx, turn.Topic, t.topic); err != nil {
 		return 0, fmt.Errorf("dedup/mysql: relay: %w", err)
 	}
-	if turn.Guard {
+	if t.Guard {
 		marked := 0
 		err := s.Transact(ctx, func(tx *sql.Tx) (err error) {
 			marked, err = t.mark(ctx, tx)
@@ -84,7 +87,8 @@ type outboxTurn struct {
 	dedup.OutboxTurn
 	topic  string // as SQL
 	number int64
-	lanes  []int // whose locks were had
+	lanes  []int          // whose locks were had
+	marked map[int64]bool // the rows that were there when the marks were made
 }
 
 // due is the SQL of a row o that may be sent now.
@@ -159,8 +163,10 @@ func (t *outboxTurn) mark(ctx context.Context, tx *sql.Tx) (int, error) {
 		return 0, err
 	}
 	upto := map[int]int64{}
+	t.marked = map[int64]bool{}
 	var marked []int
 	for i := range rows {
+		t.marked[rows[i].Seq] = true
 		if _, ok := upto[rows[i].Lane]; !ok {
 			marked = append(marked, rows[i].Lane)
 		}
@@ -196,6 +202,9 @@ func (t *outboxTurn) take(ctx context.Context, tx *sql.Tx, send func([]dedup.Out
 	}
 	// A statement of its own: it sees what those who had the locks before have done.
 	rows, err := t.some(ctx, tx, t.Guard)
+	if t.Guard {
+		rows = t.durable(rows)
+	}
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
@@ -203,6 +212,24 @@ func (t *outboxTurn) take(ctx context.Context, tx *sql.Tx, send func([]dedup.Out
 		return 0, err
 	}
 	return len(rows), t.settle(ctx, tx, rows, send(rows))
+}
+
+// durable returns the rows that were there when the marks were made, without those behind
+// one of their key that wasn't.
+func (t *outboxTurn) durable(rows []dedup.OutboxRow) []dedup.OutboxRow {
+	var late map[int64]bool
+	return slices.DeleteFunc(rows, func(r dedup.OutboxRow) bool {
+		if t.marked[r.Seq] && !late[r.Hash] {
+			return false
+		}
+		if r.Hash != 0 {
+			if late == nil {
+				late = map[int64]bool{}
+			}
+			late[r.Hash] = true
+		}
+		return true
+	})
 }
 
 // idle is the statement by which a relay that is frozen loses its lanes some time after
