@@ -25,6 +25,18 @@
 // Transactions are READ COMMITTED and have timeouts of their own, which [Options]
 // names. They are variables of the session, and stay with its connection.
 //
+// # What a crash or a failover can lose
+//
+// [Store.Verify] refuses settings by which a crash of the server or its machine takes back
+// what was committed. A server without a binary log, which is MariaDB's default, shows a
+// commit before it is durable (MY-F-390), so there a claim that finds a copy is followed by
+// a small commit of its own, and a relay's turn marks its rows in one before it sends them.
+//
+// A replica that takes over without the last commits of its primary takes markers and
+// effects back together: no effect happens twice by that, but the messages were acked, and
+// their effects are lost. Semi-synchronous replication that waits before the commit
+// (rpl_semi_sync_master_wait_point = AFTER_SYNC), or a cluster, keeps them.
+//
 // # The outbox
 //
 // [dedup.NewOutbox] and [dedup.NewRelay] take a store too. A relay's turn locks a row for
