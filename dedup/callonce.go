@@ -3,11 +3,11 @@ package dedup
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -15,7 +15,8 @@ import (
 
 // Once makes a call once for id, and returns the provider's answer, now or, of a
 // [Duplicate], then. Request is what is asked, nil if that is no matter: an id that
-// comes with another request is refused with [ErrOtherRequest]. Key is what do is to
+// comes with another request is refused with [ErrOtherRequest], unless the one before
+// surely didn't take place; one over 16 KiB is [broker.ErrInvalid]. Key is what do is to
 // send as the idempotency key: 32 characters, the same for each attempt of id.
 //
 // A nil error of do is a call that took place; [NotDone] one that surely didn't,
@@ -33,6 +34,9 @@ func (c *Calls) Once(ctx context.Context, id string, request []byte, do func(ctx
 func (c *Calls) once(ctx context.Context, id string, request []byte, do func(ctx context.Context, key string) ([]byte, error)) (Outcome, []byte, error) {
 	mine := Call{Consumer: c.consumer, ID: id, State: CallStarted, Attempts: 1}
 	m, err := mine.Marker()
+	if err == nil && len(id) > maxCallID {
+		err = keyErrorf("dedup: call with an ID of %d bytes, over %d", len(id), maxCallID)
+	}
 	if err != nil {
 		return Failed, nil, err
 	}
@@ -40,10 +44,7 @@ func (c *Calls) once(ctx context.Context, id string, request []byte, do func(ctx
 		sum := sha256.Sum256(request)
 		mine.Request = sum[:]
 	}
-	token := rand.Uint64()
-	for i := range mine.Token {
-		mine.Token[i] = byte(token >> (8 * i))
-	}
+	_, _ = rand.Read(mine.Token[:]) // never fails
 	mine, until, outcome, result, err := c.begin(ctx, mine)
 	if outcome != Applied {
 		return outcome, result, err
@@ -61,6 +62,10 @@ func (c *Calls) once(ctx context.Context, id string, request []byte, do func(ctx
 
 // errNotBegun is of an attempt whose time was over before its call.
 var errNotBegun = errors.New("dedup: there was no time left for the call")
+
+// maxCallID is how long the ID of a call may be, in bytes: its record has it as it is, and
+// MySQL, where it isn't strict, would cut a longer one.
+const maxCallID = 16 << 10
 
 // slack is how long a call is left to who began it beyond its bound: for clocks that
 // differ, and for writing its end.
@@ -159,15 +164,15 @@ func (c *Calls) end(ctx context.Context, mine Call, result []byte, failed error)
 			next.Result, next.Note = nil, fmt.Sprintf("the answer of %d bytes was not kept", len(result))
 		}
 	case errors.As(failed, &not) && mine.First.Equal(mine.Changed):
-		next.State, next.Note = CallFree, failed.Error()
+		next.State, next.Note = CallFree, shorten(failed)
 		if outcome, answer = Failed, failed; errors.Is(failed, errNotBegun) {
 			outcome = Unknown
 		}
 	case now.Sub(mine.First) < c.known():
-		next.Due, next.Note = now, failed.Error() // the next copy need not wait
+		next.Due, next.Note = now, shorten(failed) // the next copy need not wait
 		outcome, answer = Unknown, broker.Errorf(broker.ErrUnknownOutcome, failed, "dedup: call of %s", mine.ID)
 	default:
-		next.State, next.Note = CallUnresolved, failed.Error()
+		next.State, next.Note = CallUnresolved, shorten(failed)
 		outcome, answer = Unknown, fmt.Errorf("%w: %w", ErrUnresolved, failed)
 	}
 	next.Changed = time.Now()

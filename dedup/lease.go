@@ -2,9 +2,9 @@ package dedup
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -133,10 +133,8 @@ func (l *Lease) Reserve(ctx context.Context, keys ...Key) []Reservation {
 		if r.Marker, r.Err = k.Marker(); r.Err != nil {
 			continue
 		}
-		token := rand.Uint64()
-		for j := range r.Token {
-			r.Token[j] = byte(token >> (8 * j))
-		}
+		// By the system, so that copies of a machine that was saved differ.
+		_, _ = rand.Read(r.Token[:]) // never fails
 		asked = append(asked, r)
 	}
 	l.ask(ctx, asked, func(ctx context.Context, rs []*Reservation) { l.driver.Reserve(ctx, rs, l.o.Lease) })
