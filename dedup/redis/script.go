@@ -19,11 +19,12 @@ import (
 // An error of one key is its alone.
 const script = `
 local KEYS, ARGV, sub, pcall = KEYS, ARGV, string.sub, redis.pcall
-local what, keep, n = ARGV[1], string.format('%.0f', math.max(ARGV[2], ARGV[3])), #KEYS
+local what, keep, n = ARGV[1], string.format('%.0f', math.max(ARGV[2], ARGV[3] + 1)), #KEYS
 local reserve, complete = what == 'reserve', what == 'complete'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local ends, first = string.format('%013.0f', now + ARGV[3]), time[1] * 1000000 + time[2]
+-- A lease lasts no less than was asked for, though it is counted in whole ms.
+local ends, first = string.format('%013.0f', now + 1 + ARGV[3]), time[1] * 1000000 + time[2]
 local fresh = ends .. string.format('%.0f', first)
 local answers = {}
 for i = 1, n do
