@@ -50,7 +50,8 @@
 // # Deadlocks
 //
 // After a deadlock the server has rolled the whole transaction back, and takes the
-// statements that follow for ones without a transaction (MY-F-03). An effect must
-// return the error of a statement: one that goes on after it may be applied in part.
-// The store notices, and never takes such a transaction for committed.
+// statements that follow for ones without a transaction (MY-F-03). The store's transactions
+// are without autocommit meanwhile, so that an effect which goes on after such an error
+// leaves nothing of that either; the store notices, and applies the message again. In a
+// transaction of its own the caller has to see to that.
 package mysql

@@ -101,12 +101,9 @@ func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	settings := s.settings()
 	s.engine = sqltx.Engine{
 		DB: db, Options: &sql.TxOptions{Isolation: sql.LevelReadCommitted}, CommitTimeout: commitTimeout,
-		Refused: refused, Dead: func(error) bool { return true },
+		Refused: refused, Dead: func(error) bool { return true }, Ended: "SET SESSION autocommit = 1",
 		Begun: func(ctx context.Context, tx *sql.Tx) error {
 			for _, query := range []string{settings, "SAVEPOINT onceline_begun"} {
-				if query == "" {
-					continue
-				}
 				if _, err := tx.ExecContext(ctx, query); err != nil {
 					return err
 				}
@@ -124,10 +121,13 @@ func (s *Store) Tested() bool { return s.mariadb }
 // Version is what the server says of itself.
 func (s *Store) Version() string { return s.version }
 
-// settings is the statement that bounds the waits of a session, "" for none.
+// settings is the statement that makes a session fit for a transaction, and bounds its
+// waits.
 func (s *Store) settings() string {
 	seconds := func(d time.Duration) int64 { return max(int64((d+time.Second-1)/time.Second), 1) }
-	var set []string
+	// After a deadlock the server takes what comes for statements without a transaction
+	// (MY-F-03). Without autocommit they make one, which is rolled back as well.
+	set := []string{"autocommit = 0"}
 	if s.o.LockTimeout > 0 {
 		set = append(set, fmt.Sprintf("innodb_lock_wait_timeout = %d", seconds(s.o.LockTimeout)))
 	}
@@ -139,9 +139,6 @@ func (s *Store) settings() string {
 	}
 	if s.o.StatementTimeout > 0 && s.mariadb {
 		set = append(set, fmt.Sprintf("max_statement_time = %.3f", s.o.StatementTimeout.Seconds()))
-	}
-	if len(set) == 0 {
-		return ""
 	}
 	return "SET SESSION " + strings.Join(set, ", ")
 }
