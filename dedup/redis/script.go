@@ -22,7 +22,8 @@ local what, keep, n = ARGV[1], ARGV[2], #KEYS
 local reserve, complete = what == 'reserve', what == 'complete'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local ends, first = string.format('%013.0f', now + ARGV[3]), time[1] * 1000000 + time[2]
+-- A lease lasts no less than was asked for, though it is counted in whole ms.
+local ends, first = string.format('%013.0f', now + 1 + ARGV[3]), time[1] * 1000000 + time[2]
 local fresh = ends .. string.format('%.0f', first)
 local answers = {}
 for i = 1, n do
