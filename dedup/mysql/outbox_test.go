@@ -63,6 +63,7 @@ func TestOutbox(t *testing.T) {
 	})
 	t.Run("Bytes", func(t *testing.T) { outboxBytes(t, emptyOutbox(t, db, mysql.Options{})) })
 	t.Run("OneLane", func(t *testing.T) { outboxOneLane(t, emptyOutbox(t, db, mysql.Options{})) })
+	t.Run("LanesGone", func(t *testing.T) { outboxLanesGone(t, emptyOutbox(t, db, mysql.Options{}), db) })
 	t.Run("Frozen", func(t *testing.T) { outboxFrozen(t, emptyOutbox(t, db, mysql.Options{})) })
 	t.Run("Verify", func(t *testing.T) { outboxVerify(t, newDatabase(t, server, first)) })
 }
@@ -140,6 +141,30 @@ func outboxOneLane(t *testing.T, s *mysql.Store) {
 		if n != want || err != nil {
 			t.Errorf("%d rows, want %d: %v", n, want, err)
 		}
+	}
+}
+
+// outboxLanesGone: messages don't wait for ever where somebody has emptied the table of the
+// lanes.
+func outboxLanesGone(t *testing.T, s *mysql.Store, db *sql.DB) {
+	send := func() int {
+		t.Helper()
+		n, err := s.RelayOutbox(t.Context(), all("orders", 10), func(rows []dedup.OutboxRow) []dedup.OutboxFate {
+			return slices.Repeat([]dedup.OutboxFate{{State: dedup.OutboxSent}}, len(rows))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	addTo(t, s, "orders", broker.Message{ID: "a"})
+	if n := send(); n != 1 {
+		t.Errorf("%d sent", n)
+	}
+	exec(t, db, "DELETE FROM onceline_outbox_lane")
+	addTo(t, s, "orders", broker.Message{ID: "b"})
+	if n := send() + send(); n != 1 {
+		t.Errorf("%d sent", n)
 	}
 }
 

@@ -105,6 +105,10 @@ func (t *outboxTurn) find(ctx context.Context, tx *sql.Tx) (lanes []int, err err
 			lanes = append(lanes, lane)
 			return err
 		})
+	if len(lanes) == 0 {
+		// Nothing waits, or somebody has removed the rows of the lanes: the next turn looks.
+		t.Store.lanes.Delete(t.Topic)
+	}
 	slices.SortFunc(lanes, func(a, b int) int {
 		from := func(lane int) int { return (lane + dedup.OutboxLanes - t.First%dedup.OutboxLanes) % dedup.OutboxLanes }
 		return cmp.Compare(from(a), from(b))

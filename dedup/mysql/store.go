@@ -53,6 +53,7 @@ type Options struct {
 // [dedup.Driver], [dedup.PositionDriver], [dedup.CallDriver] and [dedup.OutboxDriver],
 // and is safe for concurrent use.
 type Store struct {
+	*calls
 	db      *sql.DB
 	o       Options
 	engine  sqltx.Engine
@@ -64,7 +65,10 @@ type Store struct {
 	lanes    sync.Map // topics whose lanes have their rows
 }
 
-var _ dedup.PositionDriver[*sql.Tx] = (*Store)(nil)
+var (
+	_ dedup.PositionDriver[*sql.Tx] = (*Store)(nil)
+	_ dedup.CallDriver              = (*Store)(nil)
+)
 
 // commitTimeout bounds what of a commit doesn't depend on the driver's readTimeout.
 const commitTimeout = 30 * time.Second
@@ -98,6 +102,7 @@ func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	}
 	s.logged = !off(log)
 	s.mariadb = strings.Contains(s.version, "MariaDB")
+	s.calls = s.newCalls()
 	settings := s.settings()
 	s.engine = sqltx.Engine{
 		DB: db, Options: &sql.TxOptions{Isolation: sql.LevelReadCommitted}, CommitTimeout: commitTimeout,

@@ -69,7 +69,8 @@ func (s *Store) change(ctx context.Context, what string, rs []*dedup.Reservation
 // command is the script for rs; full has its text in it.
 func (s *Store) command(full bool, what string, rs []*dedup.Reservation, lease time.Duration) rueidis.Completed {
 	keys, args := make([]string, len(rs)), make([]string, 0, 3+2*len(rs))
-	args = append(args, what, s.keep, milliseconds(lease))
+	// Rounded up: what is in whole ms is no shorter than was asked for.
+	args = append(args, what, s.keep, strconv.FormatInt(max((lease+time.Millisecond-1).Milliseconds(), 1), 10))
 	for i, r := range rs {
 		keys[i], args = s.key(r.Marker), append(args, string(r.Token[:]))
 	}
@@ -87,11 +88,6 @@ func (s *Store) command(full bool, what string, rs []*dedup.Reservation, lease t
 		return s.client.B().Eval().Script(script).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 	}
 	return s.client.B().Evalsha().Sha1(scriptSHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
-}
-
-// milliseconds rounds up: what is in whole ms is no shorter than was asked for.
-func milliseconds(d time.Duration) string {
-	return strconv.FormatInt(max((d+time.Millisecond-1).Milliseconds(), 1), 10)
 }
 
 // take gives each of rs its answer, or what went wrong with all of them.

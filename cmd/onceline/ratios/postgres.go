@@ -23,15 +23,15 @@ const roundTrip = 2700 * time.Microsecond
 // postgresGroup measures the ways to apply messages, and the package's own part.
 func postgresGroup(o *Options) group {
 	single := func(x *postgresBench) way { return x.singles(100) }
-	beside := func(base, ours func(x *postgresBench) way) func(context.Context, *postgresBench) (sample, error) {
+	beside := func(parts int, base, ours func(x *postgresBench) way) func(context.Context, *postgresBench) (sample, error) {
 		return func(ctx context.Context, x *postgresBench) (sample, error) {
-			return pairs(ctx, o.Pairs, base(x), ours(x))
+			return pairs(ctx, o.Pairs, parts, base(x), ours(x))
 		}
 	}
 	// How much longer ours takes than by hand.
 	longer := func(byHand, ours func(x *postgresBench) way) func(context.Context, *postgresBench) (sample, error) {
 		return func(ctx context.Context, x *postgresBench) (sample, error) {
-			s, err := pairs(ctx, o.Pairs, byHand(x), ours(x))
+			s, err := pairs(ctx, o.Pairs, 10, byHand(x), ours(x))
 			for i := range s.values {
 				s.values[i] = 1 / s.values[i]
 			}
@@ -41,17 +41,17 @@ func postgresGroup(o *Options) group {
 	return &groupOf[*postgresBench]{"PostgreSQL", func(ctx context.Context, o *Options) (*postgresBench, error) { return newPostgresBench(ctx, 0) },
 		[]measurement[*postgresBench]{
 			{Promise{Name: "postgres.pipelined", What: "inbox, batches of 100 pipelined, beside one message per transaction", Bound: 15, Unit: "×"},
-				beside(single, func(x *postgresBench) way { return x.pipelined(100, 10, false) })},
+				beside(1, single, func(x *postgresBench) way { return x.pipelined(100, 10, false) })},
 			{Promise{Name: "postgres.sequential", What: "inbox, batches of 100, one effect after the other, beside one message per transaction", Bound: 5, Unit: "×"},
-				beside(single, func(x *postgresBench) way { return x.sequential(100, 4) })},
+				beside(1, single, func(x *postgresBench) way { return x.sequential(100, 4) })},
 			{Promise{Name: "postgres.position", What: "stored position, batches of 100 pipelined, beside one message per transaction by the inbox", Bound: 20, Unit: "×"},
-				beside(single, func(x *postgresBench) way { return x.position(100, 15) })},
+				beside(1, single, func(x *postgresBench) way { return x.position(100, 15) })},
 			{Promise{Name: "postgres.overhead", What: "time beside the same SQL by hand with pgx, one message per transaction", Bound: 1.1, Most: true, Unit: "×"},
-				longer(func(x *postgresBench) way { return x.byHandSingly(200) }, func(x *postgresBench) way { return x.singles(200) })},
+				longer(func(x *postgresBench) way { return x.byHandSingly(20) }, func(x *postgresBench) way { return x.singles(20) })},
 			{Promise{Name: "postgres.overhead-pipelined", What: "time beside the same SQL by hand with pgx, batches of 100 pipelined", Bound: 1.1, Most: true, Unit: "×"},
-				longer(func(x *postgresBench) way { return x.byHandPipelined(100, 30) }, func(x *postgresBench) way { return x.pipelined(100, 30, false) })},
+				longer(func(x *postgresBench) way { return x.byHandPipelined(100, 3) }, func(x *postgresBench) way { return x.pipelined(100, 3, false) })},
 			{Promise{Name: "postgres.bad", What: "rate of batches of 100 pipelined that is left when 1 % of the effects fail", Bound: 0.6, Unit: "×"},
-				beside(func(x *postgresBench) way { return x.pipelined(100, 20, false) }, func(x *postgresBench) way { return x.pipelined(100, 20, true) })},
+				beside(5, func(x *postgresBench) way { return x.pipelined(100, 4, false) }, func(x *postgresBench) way { return x.pipelined(100, 4, true) })},
 		}}
 }
 
@@ -61,7 +61,7 @@ func farGroup(o *Options) group {
 		[]measurement[*postgresBench]{
 			{Promise{Name: "postgres.far", What: fmt.Sprintf("inbox, batches of 100 pipelined, beside one message per transaction, each round trip %v longer", roundTrip), Bound: 60, Unit: "×"},
 				func(ctx context.Context, x *postgresBench) (sample, error) {
-					return pairs(ctx, o.Pairs, x.singles(10), x.pipelined(100, 6, false))
+					return pairs(ctx, o.Pairs, 1, x.singles(10), x.pipelined(100, 6, false))
 				}},
 		}}
 }

@@ -42,12 +42,17 @@ func TestPairs(t *testing.T) {
 				return nil
 			}}
 		}
-		s, err := pairs(t.Context(), 4, takes("b", 1, time.Hour, 10*time.Millisecond), takes("o", 20, time.Minute, 40*time.Millisecond))
+		s, err := pairs(t.Context(), 4, 1, takes("b", 1, time.Hour, 10*time.Millisecond), takes("o", 20, time.Minute, 40*time.Millisecond))
 		if err != nil || !slices.Equal(s.values, []float64{5, 5, 5, 5}) || s.detail != "100 and 500 messages/s" || order.String() != "ob"+"boob"+"boob" {
 			t.Errorf("%v, %v, %s", s, err, order.String())
 		}
+		order.Reset()
+		s, err = pairs(t.Context(), 2, 3, takes("b", 1, 0, 10*time.Millisecond), takes("o", 1, 0, 10*time.Millisecond))
+		if err != nil || !slices.Equal(s.values, []float64{1, 1}) || order.String() != "obboob"+"boobbo"+"obboob" {
+			t.Errorf("in parts: %v, %v, %s", s, err, order.String())
+		}
 		fails := errors.New("fails")
-		if _, err := pairs(t.Context(), 1, way{1, func(context.Context) error { return fails }}, way{1, func(context.Context) error { return nil }}); !errors.Is(err, fails) {
+		if _, err := pairs(t.Context(), 1, 1, way{1, func(context.Context) error { return fails }}, way{1, func(context.Context) error { return nil }}); !errors.Is(err, fails) {
 			t.Error(err)
 		}
 	})

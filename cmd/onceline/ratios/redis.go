@@ -19,7 +19,7 @@ func redisGroup(o *Options) group {
 			if err := x.client.Do(ctx, x.client.B().ConfigSet().ParameterValue().ParameterValue("appendfsync", fsync).Build()).Error(); err != nil {
 				return sample{}, err
 			}
-			return pairs(ctx, o.Pairs, x.singles(200), x.batches(100, times))
+			return pairs(ctx, o.Pairs, 1, x.singles(200), x.batches(100, times))
 		}
 	}
 	return &groupOf[*redisBench]{"Redis", func(ctx context.Context, o *Options) (*redisBench, error) { return newRedisBench(ctx) },

@@ -17,7 +17,7 @@ func sqliteGroup(o *Options) group {
 		[]measurement[*sqliteBench]{
 			{Promise{Name: "sqlite.batch", What: "inbox, batches of 100, beside one message per transaction", Bound: 6, Unit: "×"},
 				func(ctx context.Context, x *sqliteBench) (sample, error) {
-					return pairs(ctx, o.Pairs, x.singles(100), x.batches(100, 5))
+					return pairs(ctx, o.Pairs, 1, x.singles(100), x.batches(100, 5))
 				}},
 		}}
 }
