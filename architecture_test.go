@@ -61,6 +61,7 @@ var rooms = []struct {
 	{"conformance/report", []string{"conformance/history"}, false},
 	{"conformance", []string{"broker", "broker/driver", "broker/boundary", "conformance/report", "conformance/history"}, false},
 	{"localstack", []string{"localstack"}, true},
+	{"dedup/internal/servertest", []string{"localstack"}, false}, // for tests alone
 	{"dedup/internal", []string{"broker", "dedup"}, false},
 	{"dedup/mysql", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup/postgres", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
@@ -71,7 +72,7 @@ var rooms = []struct {
 	{"dedup/audit", nil, false},
 	{"dedup", []string{"broker"}, false},
 	{"docs", nil, false},
-	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/audit", "dedup/mysql", "dedup/postgres", "dedup/redis", "dedup/sqlite"}, true},
+	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/audit", "dedup/mysql", "dedup/postgres", "dedup/redis", "dedup/sqlite", "broker/driver/paired"}, true},
 }
 
 func TestImports(t *testing.T) {

@@ -109,8 +109,8 @@ func (e *notDone) Unwrap() error { return e.error }
 type CallOptions struct {
 	// Idempotent is how long the provider knows a call again by the key that it was
 	// sent, counted from the first time. Within it a call whose outcome is unknown is
-	// made again, later or without a key it isn't. Zero is a provider that knows
-	// none.
+	// made again, later or without a key it isn't. A tenth of it, 15 s at most, is
+	// kept free at its end, for what is on its way. Zero is a provider that knows none.
 	Idempotent time.Duration
 	// Bound is how long one attempt may take. Its context ends then, and a while
 	// later, for clocks differ, another may begin. Zero means a minute.

@@ -87,6 +87,9 @@ func TestCallOnce(t *testing.T) {
 	if outcome, _, err := c.Once(t.Context(), "", nil, c.p.call); outcome != dedup.Failed || !errors.Is(err, broker.ErrInvalid) {
 		t.Errorf("%v: %v", outcome, err)
 	}
+	if outcome, _, err := c.Once(t.Context(), strings.Repeat("i", 16<<10+1), nil, c.p.call); outcome != dedup.Failed || !errors.Is(err, broker.ErrInvalid) {
+		t.Errorf("of an ID that no column takes: %v: %v", outcome, err)
+	}
 	long := strings.Repeat("x", 21)
 	for _, want := range []string{long, ""} {
 		if outcome, result, err := c.Once(t.Context(), "long", nil, func(context.Context, string) ([]byte, error) { return []byte(long), nil }); !outcome.OK() || string(result) != want {
@@ -99,7 +102,7 @@ func TestCallOnce(t *testing.T) {
 	if _, err := c.Find(t.Context(), "nobody"); !errors.Is(err, broker.ErrNotFound) {
 		t.Error(err)
 	}
-	if s := c.Stats(); s.Applied != 3 || s.Duplicate != 3 || s.Failed != 4 {
+	if s := c.Stats(); s.Applied != 3 || s.Duplicate != 3 || s.Failed != 5 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -345,5 +348,21 @@ func TestCallHandler(t *testing.T) {
 	}
 	if got := fmt.Sprint(dedup.CallState(0), dedup.CallStarted, dedup.CallDone, dedup.CallUnresolved, dedup.CallFree, dedup.CallState(9)); got != "none started done unresolved free CallState(9)" {
 		t.Error(got)
+	}
+}
+
+// TestCallNote: what a provider says of its trouble is kept as far as it is a note, so
+// that no database refuses the record for it.
+func TestCallNote(t *testing.T) {
+	c := newCalling(t, dedup.CallOptions{})
+	page := "<html>\x00\xff" + strings.Repeat("stack trace ", 1<<20)
+	for id, err := range map[string]error{"open": errors.New(page), "not": dedup.NotDone(errors.New(page))} {
+		c.p.then = func() error { return err }
+		if outcome, _, err := c.Once(t.Context(), id, nil, c.p.call); outcome.OK() {
+			t.Errorf("%s: %v: %v", id, outcome, err)
+		}
+		if call, err := c.Find(t.Context(), id); err != nil || len(call.Note) > 600 || !strings.HasPrefix(call.Note, "<html>") || strings.ContainsRune(call.Note, 0) {
+			t.Errorf("%s: a note of %d bytes, %v", id, len(call.Note), err)
+		}
 	}
 }

@@ -3,11 +3,11 @@ package dedup
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -15,14 +15,16 @@ import (
 
 // Once makes a call once for id, and returns the provider's answer, now or, of a
 // [Duplicate], then. Request is what is asked, nil if that is no matter: an id that
-// comes with another request is refused with [ErrOtherRequest]. Key is what do is to
+// comes with another request is refused with [ErrOtherRequest], unless the one before
+// surely didn't take place; one over 16 KiB is [broker.ErrInvalid]. Key is what do is to
 // send as the idempotency key: 32 characters, the same for each attempt of id.
 //
 // A nil error of do is a call that took place; [NotDone] one that surely didn't,
 // which is [Failed]; any other leaves it open, and so does a panic. Such a call is
 // [Unknown]: the next copy makes it again if the provider knows it by its key;
 // otherwise it is ErrUnresolved for all copies until somebody decides. The context of
-// do ends after [CallOptions].Bound. Once blocks for do and the store; it doesn't
+// do ends after [CallOptions].Bound, and before the provider forgets the key; do has to
+// keep to it, in its retries too. Once blocks for do and the store; it doesn't
 // wait for another copy, which is [InFlight].
 func (c *Calls) Once(ctx context.Context, id string, request []byte, do func(ctx context.Context, key string) ([]byte, error)) (Outcome, []byte, error) {
 	defer c.stats.begin(1, c.o.Took).end()
@@ -33,6 +35,9 @@ func (c *Calls) Once(ctx context.Context, id string, request []byte, do func(ctx
 func (c *Calls) once(ctx context.Context, id string, request []byte, do func(ctx context.Context, key string) ([]byte, error)) (Outcome, []byte, error) {
 	mine := Call{Consumer: c.consumer, ID: id, State: CallStarted, Attempts: 1}
 	m, err := mine.Marker()
+	if err == nil && len(id) > maxCallID {
+		err = keyErrorf("dedup: call with an ID of %d bytes, over %d", len(id), maxCallID)
+	}
 	if err != nil {
 		return Failed, nil, err
 	}
@@ -40,44 +45,74 @@ func (c *Calls) once(ctx context.Context, id string, request []byte, do func(ctx
 		sum := sha256.Sum256(request)
 		mine.Request = sum[:]
 	}
-	token := rand.Uint64()
-	for i := range mine.Token {
-		mine.Token[i] = byte(token >> (8 * i))
-	}
-	mine, outcome, result, err := c.begin(ctx, mine)
+	_, _ = rand.Read(mine.Token[:]) // never fails
+	mine, until, outcome, result, err := c.begin(ctx, mine)
 	if outcome != Applied {
 		return outcome, result, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, c.o.Bound)
+	bounded, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
+	if bounded.Err() != nil {
+		// The store was slow, or this process stood still: who finds the record may
+		// have decided about it already.
+		return c.end(ctx, mine, nil, NotDone(fmt.Errorf("%w: %w", errNotBegun, context.Cause(bounded))))
+	}
 	err = contain(func() (err error) { result, err = do(bounded, hex.EncodeToString(m.Bytes[:])); return err })
 	return c.end(ctx, mine, result, err)
 }
+
+// errNotBegun is of an attempt whose time was over before its call.
+var errNotBegun = errors.New("dedup: there was no time left for the call")
+
+// maxCallID is how long the ID of a call may be, in bytes: its record has it as it is, and
+// MySQL, where it isn't strict, would cut a longer one.
+const maxCallID = 16 << 10
 
 // slack is how long a call is left to who began it beyond its bound: for clocks that
 // differ, and for writing its end.
 func (c *Calls) slack() time.Duration { return min(c.o.Bound, 15*time.Second) }
 
+// known is for how long after its first attempt a call may be on its way to a provider
+// that knows it by its key: less than the provider says, for clocks that differ and a
+// request that is slow.
+func (c *Calls) known() time.Duration { return c.o.Idempotent - min(c.o.Idempotent/10, c.slack()) }
+
+// until is when an attempt has to end that began at a time, of a call whose first one
+// did at another.
+func (c *Calls) until(began, first time.Time) time.Time {
+	if c.o.Idempotent == 0 {
+		return began.Add(c.o.Bound)
+	}
+	return began.Add(min(c.o.Bound, c.known()-max(began.Sub(first), 0)))
+}
+
 // begin makes the record say that this attempt has begun, and returns it as it is
-// stored, with Applied; or why not.
-func (c *Calls) begin(ctx context.Context, mine Call) (Call, Outcome, []byte, error) {
+// stored, and when it has to end, with Applied; or why not.
+func (c *Calls) begin(ctx context.Context, mine Call) (Call, time.Time, Outcome, []byte, error) {
+	var changed time.Time // when the record was made that of this attempt
+	none := func(outcome Outcome, result []byte, err error) (Call, time.Time, Outcome, []byte, error) {
+		return mine, time.Time{}, outcome, result, err
+	}
 	for range 10 { // as often as another is faster
 		now := time.Now()
 		mine.First, mine.Changed, mine.Due = now, now, now.Add(c.o.Bound+c.slack())
 		stored, err := ask(ctx, c, func() (Call, error) { return c.driver.AddCall(ctx, mine) })
 		switch {
 		case err != nil:
-			return mine, Unknown, nil, err
+			return none(Unknown, nil, err)
 		case stored.Token == mine.Token && stored.State == CallStarted:
-			return stored, Applied, nil, nil
-		case mine.Request != nil && stored.Request != nil && !bytes.Equal(mine.Request, stored.Request):
-			return mine, Failed, nil, ErrOtherRequest
+			if changed.IsZero() {
+				changed = now
+			}
+			return stored, c.until(changed, stored.First), Applied, nil, nil
+		case stored.State != CallFree && mine.Request != nil && stored.Request != nil && !bytes.Equal(mine.Request, stored.Request):
+			return none(Failed, nil, ErrOtherRequest)
 		case stored.State == CallDone:
-			return mine, Duplicate, stored.Result, nil
+			return none(Duplicate, stored.Result, nil)
 		case stored.State == CallUnresolved:
-			return mine, Unknown, nil, ErrUnresolved
+			return none(Unknown, nil, ErrUnresolved)
 		case stored.State == CallStarted && now.Before(stored.Due):
-			return mine, InFlight, nil, ErrInFlight
+			return none(InFlight, nil, ErrInFlight)
 		}
 		next := stored
 		crashed := stored.State == CallStarted && stored.Note == "" // its attempt left no record of its end
@@ -86,12 +121,12 @@ func (c *Calls) begin(ctx context.Context, mine Call) (Call, Outcome, []byte, er
 		}
 		if stored.State == CallFree {
 			next.First = now
-		} else if now.Sub(stored.First) >= c.o.Idempotent {
+		} else if now.Sub(stored.First) >= c.known() {
 			next.State = CallUnresolved
 			next.Note = c.why(stored, now)
 			ok, err := c.change(ctx, next)
 			if err != nil {
-				return mine, Unknown, nil, err
+				return none(Unknown, nil, err)
 			}
 			if ok {
 				c.stats.unresolved.Add(1)
@@ -101,13 +136,14 @@ func (c *Calls) begin(ctx context.Context, mine Call) (Call, Outcome, []byte, er
 		}
 		next.State, next.Token, next.Due, next.Note = CallStarted, mine.Token, mine.Due, ""
 		next.Attempts++
+		changed = now
 		ok, err := c.change(ctx, next)
 		if err != nil {
-			return mine, Unknown, nil, err
+			return none(Unknown, nil, err)
 		}
 		c.countStuck(ok && crashed)
 	}
-	return mine, InFlight, nil, ErrInFlight
+	return none(InFlight, nil, ErrInFlight)
 }
 
 func (c *Calls) countStuck(found bool) {
@@ -143,13 +179,15 @@ func (c *Calls) end(ctx context.Context, mine Call, result []byte, failed error)
 			next.Result, next.Note = nil, fmt.Sprintf("the answer of %d bytes was not kept", len(result))
 		}
 	case errors.As(failed, &not) && mine.First.Equal(mine.Changed):
-		next.State, next.Note = CallFree, failed.Error()
-		outcome, answer = Failed, failed
-	case now.Sub(mine.First) < c.o.Idempotent:
-		next.Due, next.Note = now, failed.Error() // the next copy need not wait
+		next.State, next.Note = CallFree, shorten(failed)
+		if outcome, answer = Failed, failed; errors.Is(failed, errNotBegun) {
+			outcome = Unknown
+		}
+	case now.Sub(mine.First) < c.known():
+		next.Due, next.Note = now, shorten(failed) // the next copy need not wait
 		outcome, answer = Unknown, broker.Errorf(broker.ErrUnknownOutcome, failed, "dedup: call of %s", mine.ID)
 	default:
-		next.State, next.Note = CallUnresolved, failed.Error()
+		next.State, next.Note = CallUnresolved, shorten(failed)
 		outcome, answer = Unknown, fmt.Errorf("%w: %w", ErrUnresolved, failed)
 	}
 	next.Changed = time.Now()

@@ -17,6 +17,8 @@ type fakeCalls struct {
 	calls map[dedup.Marker]dedup.Call
 	fail  error // of each change, if not nil
 	took  bool  // the next change takes place, and its answer is lost
+	// added, where not nil, is called when AddCall has done its work.
+	added func()
 }
 
 func newFakeCalls() *fakeCalls { return &fakeCalls{calls: map[dedup.Marker]dedup.Call{}} }
@@ -25,6 +27,9 @@ func (s *fakeCalls) AddCall(_ context.Context, c dedup.Call) (dedup.Call, error)
 	m, err := c.Marker()
 	if err != nil {
 		return c, err
+	}
+	if s.added != nil {
+		defer s.added()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

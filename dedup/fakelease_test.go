@@ -22,7 +22,7 @@ type fakeLeases struct {
 }
 
 type fakeLease struct {
-	state  byte // h, t, f, d
+	state  byte // h, t, f, u, d
 	token  [8]byte
 	until  time.Time
 	result []byte
@@ -66,7 +66,7 @@ func (s *fakeLeases) Reserve(ctx context.Context, rs []*dedup.Reservation, lease
 			return nil
 		}
 		state := byte('h')
-		if held && l.token != r.Token || l.state == 't' {
+		if held && l.token != r.Token || l.state == 't' || l.state == 'u' {
 			state = 't'
 		}
 		s.fence++
@@ -109,10 +109,14 @@ func (s *fakeLeases) Complete(ctx context.Context, rs []*dedup.Reservation) {
 
 func (s *fakeLeases) Release(ctx context.Context, rs []*dedup.Reservation) {
 	s.each(ctx, "release", rs, func(r *dedup.Reservation, l fakeLease, there bool) error {
-		if err := s.own(l, r, "htf"); err != nil {
+		if err := s.own(l, r, "htfu"); err != nil {
 			return err
 		}
-		s.records[r.Marker] = fakeLease{state: 'f', token: r.Token}
+		state := byte('f')
+		if r.TakenOver {
+			state = 'u'
+		}
+		s.records[r.Marker] = fakeLease{state: state, token: r.Token}
 		return nil
 	})
 }

@@ -108,7 +108,8 @@ func (s *scripted) Transact(ctx context.Context, f func(tx *fakeTx) error) error
 }
 
 // TestHandler: each outcome becomes what Consume is told, and no trouble of the store
-// counts as an attempt of the message.
+// counts as an attempt of the message; one that is in flight comes again
+// (MassTransit/MassTransit#4857).
 func TestHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -195,7 +196,7 @@ func TestHandler(t *testing.T) {
 }
 
 // TestAckFails: the effect is applied and the ack fails; the message comes again, is
-// a duplicate, and is acked.
+// a duplicate, and is acked (kalaspuff/tomodachi#2074).
 func TestAckFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -2,9 +2,9 @@ package dedup
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -30,7 +30,10 @@ type Reservation struct {
 	// side, if Claim is Fresh; and about when the other's does, if it is Held.
 	Until time.Time
 	// TakenOver: an earlier holder's lease ended without a record of how it went,
-	// so that its effect may have taken place, or may still.
+	// so that its effect may have taken place, or may still. It stays with the key: a
+	// reservation that is released with it leaves it to the next one. Who has found
+	// out that nothing took place, and nothing can any more, unsets it before; who
+	// can't say of its own effect sets it.
 	TakenOver bool
 	// Result is what the effect returned: of Seen, as stored; of Fresh, what Complete
 	// is to store.
@@ -54,7 +57,8 @@ type LeaseDriver interface {
 	// Complete records the keys as done, with their Results, if they are still the
 	// caller's, or if the store has lost them.
 	Complete(ctx context.Context, rs []*Reservation)
-	// Release gives the keys back, so that they can be reserved at once.
+	// Release gives the keys back, so that they can be reserved at once, with their
+	// TakenOver.
 	Release(ctx context.Context, rs []*Reservation)
 }
 
@@ -132,10 +136,8 @@ func (l *Lease) Reserve(ctx context.Context, keys ...Key) []Reservation {
 		if r.Marker, r.Err = k.Marker(); r.Err != nil {
 			continue
 		}
-		token := rand.Uint64()
-		for j := range r.Token {
-			r.Token[j] = byte(token >> (8 * j))
-		}
+		// By the system, so that copies of a machine that was saved differ.
+		_, _ = rand.Read(r.Token[:]) // never fails
 		asked = append(asked, r)
 	}
 	l.ask(ctx, asked, func(ctx context.Context, rs []*Reservation) { l.driver.Reserve(ctx, rs, l.o.Lease) })

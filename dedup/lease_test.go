@@ -337,3 +337,25 @@ func TestLeaseHandler(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLeaseDoubt: an effect that was cut short, or panicked, may have taken place: the
+// key is given back, and the next holder is told.
+func TestLeaseDoubt(t *testing.T) {
+	s := newFakeLeases()
+	l := dedup.NewLease(s, "c", dedup.LeaseOptions{})
+	for id, effect := range map[string]func(cancel func()) error{
+		"cut":    func(cancel func()) error { cancel(); return context.Canceled },
+		"panics": func(func()) error { panic("after the payment") },
+		"fails":  func(func()) error { return errors.New("declined") },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		outcome, _, err := l.Once(ctx, dedup.Key{ID: id}, func(context.Context, int64) ([]byte, error) { return nil, effect(cancel) })
+		cancel()
+		if outcome.OK() || err == nil {
+			t.Errorf("%s: %v", id, outcome)
+		}
+		if r := l.Reserve(t.Context(), dedup.Key{ID: id})[0]; r.Claim != dedup.Fresh || r.TakenOver != (id != "fails") {
+			t.Errorf("%s: %+v", id, r)
+		}
+	}
+}

@@ -25,7 +25,8 @@ type LeaseResult struct {
 // [Reservation].Fence.
 //
 // An effect that returns an error is [Failed], and the key is given back: it must
-// mean that nothing took place. [Unknown] with [broker.ErrLeaseLost] means that the
+// mean that nothing took place. Of one that panics, or returns an error when ctx has
+// ended, nobody knows: the next reservation is [Reservation].TakenOver. [Unknown] with [broker.ErrLeaseLost] means that the
 // lease was lost while the effect ran, and with [ErrCommitUnknown] that the effect
 // took place and its record may not be there.
 func (l *Lease) Once(ctx context.Context, k Key, effect func(ctx context.Context, fence int64) ([]byte, error)) (Outcome, []byte, error) {
@@ -84,9 +85,11 @@ func (l *Lease) batch(ctx context.Context, keys []Key, results []LeaseResult, ef
 				out.Err = fmt.Errorf("%w: %w", lost, err)
 			}
 		case ctx.Err() != nil:
+			r.TakenOver = true // it was cut, and who knows how far it had come
 			out.Outcome, out.Err = Unknown, wrap(ctx, err)
 			released, undone = append(released, r), append(undone, i)
 		default:
+			r.TakenOver = r.TakenOver || errors.As(err, new(*broker.PanicError))
 			out.Outcome, out.Err = Failed, err
 			released, undone = append(released, r), append(undone, i)
 		}
@@ -101,6 +104,9 @@ func (l *Lease) batch(ctx context.Context, keys []Key, results []LeaseResult, ef
 		out := &results[done[n]]
 		if out.Outcome, out.Err = Applied, r.Err; r.Err != nil {
 			out.Outcome = Unknown
+			if !errors.Is(r.Err, broker.ErrLeaseLost) && !errors.Is(r.Err, ErrCommitUnknown) {
+				out.Err = fmt.Errorf("%w: the effect took place, its record: %w", ErrCommitUnknown, r.Err)
+			}
 		}
 	}
 	for n, r := range released { // a lease that ended just before its effect did

@@ -215,3 +215,55 @@ func TestOutboxOneKey(t *testing.T) {
 		}
 	})
 }
+
+// TestInboxAndOutboxRedelivered: the input of a handler that writes fifty messages comes
+// again, as after a lease that ended, while a relay has sent some of them and got no
+// answer to others. Each goes out once, under its own ID (MassTransit/MassTransit#3791).
+func TestInboxAndOutboxRedelivered(t *testing.T) {
+	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "a.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	out := dedup.NewOutbox(store, "paid", dedup.OutboxOptions{})
+	inbox := dedup.New[*sql.Tx](store, "billing", dedup.Options{})
+	input := func(want dedup.Outcome) {
+		t.Helper()
+		outcome, err := inbox.Once(t.Context(), dedup.Key{ID: "order"}, func(ctx context.Context, tx *sql.Tx) error {
+			return out.AddTx(ctx, tx, make([]broker.Message, 50)...)
+		})
+		if outcome != want {
+			t.Errorf("%v: %v; want %v", outcome, err, want)
+		}
+	}
+	input(dedup.Applied)
+	sent := map[string]int{}
+	to := &fakePublisher{time.Minute, func(_ context.Context, m broker.Message) broker.Receipt {
+		if sent[m.ID]++; sent[m.ID] > 1 {
+			return broker.Receipt{Verdict: broker.Duplicate} // as the broker finds it by its ID
+		}
+		switch len(sent) {
+		case 10, 30: // stored, and no answer
+			return broker.Receipt{Verdict: broker.Unknown, Err: broker.ErrUnknownOutcome}
+		case 25:
+			input(dedup.Duplicate)
+		}
+		return broker.Receipt{Verdict: broker.Stored}
+	}}
+	relay := dedup.NewRelay(store, "paid", to, dedup.RelayOptions{Batch: 7, Backoff: broker.Backoff{Min: time.Microsecond, Max: time.Microsecond}, ErrorHook: func(error) {}})
+	n := 0
+	for deadline := time.Now().Add(20 * time.Second); n < 50 && time.Now().Before(deadline); {
+		more, err := relay.Drain(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += more
+	}
+	input(dedup.Duplicate)
+	if st := relay.Stats(); n != 50 || len(sent) != 50 || st.Stored != 48 || st.Duplicate != 2 || st.Unknown != 2 {
+		t.Errorf("%d sent, %d IDs, %+v", n, len(sent), st)
+	}
+	if b, err := store.OutboxBacklog(t.Context(), "paid"); err != nil || b != (dedup.OutboxBacklog{}) {
+		t.Errorf("%v, %v", b, err)
+	}
+}

@@ -42,6 +42,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// TestHorizon: a window below the horizon is refused (dex-it/dex-common#232).
 func TestHorizon(t *testing.T) {
 	h := dedup.Horizon{ProducerRetry: time.Hour, Redelivery: 2 * time.Hour, Replay: 21 * time.Hour}
 	if err := h.Check(24 * time.Hour); err != nil {

@@ -254,29 +254,6 @@ func StartMariaDB(ctx context.Context, options ...ServerOption) (*Database, erro
 	return openDatabase(ctx, "mariadb", version, b, func(addr string) string { return "mysql://root@" + addr + "/onceline" })
 }
 
-// StartRedis runs the Valkey or Redis that is installed on this machine, and returns
-// when it takes clients; where there is neither it returns an error that is
-// [ErrNotInstalled]. It writes each command to its log before it answers
-// (appendfsync always), so that what it has answered outlives Kill.
-func StartRedis(ctx context.Context, options ...ServerOption) (*Database, error) {
-	c := newServerConfig(options)
-	path, version, err := findServer(ctx, "Valkey or Redis", "valkey-server or redis-server", "valkey-server", "redis-server")
-	if err != nil {
-		return nil, err
-	}
-	b := &singleServer{
-		name: filepath.Base(path) + " " + version, config: c,
-		ready: func(ctx context.Context, port int) bool {
-			return says(ctx, port, []byte("PING\r\n"), func(b []byte) bool { return b[0] == '+' })
-		},
-		command: func(dir string, port int) (serverCommand, error) {
-			return serverCommand{name: "redis", path: path, dir: dir, log: filepath.Join(dir, "server.log"), args: []string{
-				"--bind", "127.0.0.1", "--port", fmt.Sprint(port), "--dir", dir, "--appendonly", "yes", "--appendfsync", "always", "--save", "", "--daemonize", "no"}}, nil
-		},
-	}
-	return openDatabase(ctx, "redis", version, b, func(addr string) string { return "redis://" + addr + "/0" })
-}
-
 // says sends a server a few bytes and asks about those that it says then.
 func says(ctx context.Context, port int, hello []byte, is func([]byte) bool) bool {
 	d := net.Dialer{Timeout: time.Second}

@@ -105,6 +105,61 @@ func TestRedis(t *testing.T) {
 	keeps(t, d, func() string { return command("GET k") }, "$2\r\n42")
 }
 
+// TestRedisCluster: three nodes share the slots, tell clients the addresses of the
+// proxies, and are whole again with what they had after one was killed.
+func TestRedisCluster(t *testing.T) {
+	local(t)
+	if _, err := localstack.StartRedisCluster(t.Context(), 2); err == nil {
+		t.Error("two nodes are no cluster")
+	}
+	c, err := localstack.StartRedisCluster(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	say := func(addr, line string) string {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte(line + "\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 200)
+		n, err := conn.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(b[:n]))
+	}
+	addrs := c.Addresses()
+	for round, line := range []string{"SET k 42", "GET k"} {
+		moved := 0
+		for _, addr := range addrs { // the slot of k is 7629: the middle node's
+			switch said := say(addr, line); {
+			case said == "-MOVED 7629 "+addrs[1]:
+				moved++
+			case addr != addrs[1] || said != []string{"+OK", "$2\r\n42"}[round]:
+				t.Errorf("%s: %q", line, said)
+			}
+		}
+		if moved != 2 {
+			t.Errorf("%d nodes send clients on", moved)
+		}
+		if err := c.Nodes()[1].Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Await(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestDatabasesAreMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if _, err := localstack.StartRedis(t.Context()); !errors.Is(err, localstack.ErrNotInstalled) {

@@ -38,6 +38,8 @@ type singleServer struct {
 	// front is what stands between the proxy and the server while that runs; nil
 	// for nothing.
 	front func(address string) (serverFront, error)
+	// entry is the port that clients connect to, from before the first start.
+	entry int
 
 	mu      sync.Mutex
 	process *serverProcess
@@ -167,6 +169,7 @@ func openSingle(ctx context.Context, e *emulator, b *singleServer) (*Server, err
 		return nil, err
 	}
 	e.proxies = []*proxy{p}
+	b.entry = p.ln.Addr().(*net.TCPAddr).Port
 	if err := e.open(ctx, b.config.dataDir); err != nil {
 		return nil, err
 	}

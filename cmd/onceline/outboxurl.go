@@ -2,16 +2,21 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
+	driversql "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/mysql"
 	"github.com/onceline/onceline/dedup/postgres"
 	"github.com/onceline/onceline/dedup/sqlite"
 )
@@ -23,6 +28,8 @@ const outboxEnv = "ONCELINE_OUTBOX"
 // outbox is an outbox that was opened by its address.
 type outbox struct {
 	dedup.OutboxStore
+	// note is what who runs it should know of the database; "" for nothing.
+	note string
 	// listen hears of new messages; nil where the store can't tell.
 	listen func(topic string) func(ctx context.Context, wake func(), failed func(error))
 	close  func() error
@@ -39,6 +46,8 @@ func openOutbox(ctx context.Context, from, schema string, migrate bool, workers 
 		return openPostgres(ctx, from, schema, migrate, workers)
 	case schema != "":
 		return nil, errors.New("--schema is for PostgreSQL")
+	case ok && (scheme == "mysql" || scheme == "mariadb"):
+		return openMySQL(ctx, from, migrate, workers)
 	case ok && scheme == "sqlite":
 		path, err := url.PathUnescape(rest)
 		if err != nil {
@@ -46,7 +55,7 @@ func openOutbox(ctx context.Context, from, schema string, migrate bool, workers 
 		}
 		return openSQLite(ctx, path, migrate)
 	case ok: // may hold a password
-		return nil, errors.New("--from: neither postgres://… nor sqlite://PATH")
+		return nil, errors.New("--from: neither postgres://…, mysql://…, mariadb://… nor sqlite://PATH")
 	}
 	return openSQLite(ctx, from, migrate)
 }
@@ -88,4 +97,70 @@ func openPostgres(ctx context.Context, from, schema string, migrate bool, worker
 		},
 		close: func() error { pool.Close(); return nil },
 	}, nil
+}
+
+// openMySQL opens a database by mysql://user:password@host:port/database, whose
+// parameters are those of the driver. What waits for a server that is frozen is bounded,
+// which the driver leaves to its user.
+func openMySQL(ctx context.Context, from string, migrate bool, workers int) (*outbox, error) {
+	config, err := mysqlConfig(from)
+	if err != nil { // its text may show parts of a password that isn't escaped
+		return nil, errors.New("--from: not the address of a MySQL or MariaDB database: mysql://USER:PASSWORD@HOST:PORT/DATABASE, and the driver's parameters")
+	}
+	connector, err := driversql.NewConnector(config)
+	if err != nil {
+		return nil, errors.New("--from: the parameters of the address don't fit together")
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(workers + 2)
+	db.SetMaxIdleConns(workers + 2)
+	s, err := mysql.New(ctx, db, mysql.Options{})
+	if err == nil && migrate {
+		err = s.Migrate(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(failure(err), db.Close())
+	}
+	box := &outbox{OutboxStore: s, close: db.Close}
+	if !s.Tested() {
+		box.note = fmt.Sprintf("the server is MySQL %s: its outbox is tested on MariaDB, and untested on MySQL", s.Version())
+	}
+	return box, nil
+}
+
+func mysqlConfig(from string) (*driversql.Config, error) {
+	u, err := url.Parse(from)
+	if err != nil {
+		return nil, err
+	}
+	name := strings.TrimPrefix(u.Path, "/")
+	if u.Hostname() == "" || name == "" || strings.Contains(name, "/") {
+		return nil, errors.New("no host, or no database")
+	}
+	config := driversql.NewConfig()
+	config.Timeout, config.ReadTimeout, config.WriteTimeout = 10*time.Second, 40*time.Second, 40*time.Second
+	if u.RawQuery != "" {
+		// The driver reads its parameters in its own form of an address alone.
+		parsed, err := driversql.ParseDSN("tcp(h)/d?" + u.RawQuery)
+		if err != nil {
+			return nil, err
+		}
+		for _, bound := range []struct{ of, zero *time.Duration }{
+			{&parsed.Timeout, &config.Timeout}, {&parsed.ReadTimeout, &config.ReadTimeout}, {&parsed.WriteTimeout, &config.WriteTimeout},
+		} {
+			if *bound.of == 0 {
+				*bound.of = *bound.zero
+			}
+		}
+		config = parsed
+	}
+	port := u.Port()
+	if port == "" {
+		port = "3306"
+	}
+	config.Net, config.Addr, config.DBName = "tcp", net.JoinHostPort(u.Hostname(), port), name
+	config.User = u.User.Username()
+	config.Passwd, _ = u.User.Password()
+	config.Logger = &driversql.NopLogger{} // its errors are returned as well
+	return config, nil
 }

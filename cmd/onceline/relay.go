@@ -31,8 +31,8 @@ func newRelay() *cobra.Command {
 		Long: `Send the messages that applications have written to the outbox of a topic, in the
 transactions of their data, and remove those that the broker has.
 
---from is postgres://… or the path of a SQLite database (also sqlite://PATH). Several relays
-may run at once, on several machines: each takes lanes that no other has, so the order of
+--from is postgres://…, mysql://… or mariadb://…, or the path of a SQLite database (also
+sqlite://PATH). On MySQL it is untested: the tests run on MariaDB. Several relays may run at once, on several machines: each takes lanes that no other has, so the order of
 each key is kept. What a relay that was killed may have sent is sent again, with the same
 ID. When the broker may have forgotten the ID meanwhile it is held instead; a message that
 the broker refuses for good is parked. The later ones of its key wait, unless --pass;
@@ -47,6 +47,7 @@ already), attempts without answer and refused ones, and the backlog.
 Exit codes: 0 interrupted, or with --once all was sent; 1 with --once something is left; 2 a wrong
 command line, or a database that isn't fit for it; 3 database or broker can't be reached.`,
 		Example: `  onceline relay --from postgres://relay@db/shop --to nats://127.0.0.1:4222 --topic orders
+  onceline relay --from mysql://relay@db/shop --to sqs:// --topic orders
   onceline relay --from shop.db --to kafka://127.0.0.1:9092 --topic orders --once`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,7 +74,7 @@ command line, or a database that isn't fit for it; 3 database or broker can't be
 // outboxFlags are the flags that say which outbox is meant.
 func outboxFlags(cmd *cobra.Command, from, schema, topic *string) {
 	flags := cmd.Flags()
-	flags.StringVar(from, "from", os.Getenv(outboxEnv), "the database: postgres://… or a SQLite file (default $"+outboxEnv+")")
+	flags.StringVar(from, "from", os.Getenv(outboxEnv), "the database: postgres://…, mysql://… or a SQLite file (default $"+outboxEnv+")")
 	flags.Lookup("from").DefValue = ""
 	flags.StringVar(schema, "schema", "", "the schema of the tables, in PostgreSQL (default public)")
 	flags.StringVar(topic, "topic", "", "the topic, as outbox and broker name it")
@@ -102,6 +103,9 @@ func (f *relayFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	said := &lineWriter{to: stderr}
+	if box.note != "" {
+		said.printf("onceline: %s", box.note)
+	}
 	defer func() {
 		if err := box.close(); err != nil {
 			said.printf("onceline: close: %v", err)

@@ -15,12 +15,14 @@ import (
 	"testing"
 	"time"
 
+	driversql "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance/report"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/mysql"
 	"github.com/onceline/onceline/dedup/postgres"
 	"github.com/onceline/onceline/dedup/sqlite"
 	"github.com/onceline/onceline/localstack"
@@ -106,6 +108,42 @@ func TestRelayPostgres(t *testing.T) {
 	relays[pgx.Tx](t, store, db.URL(), "--schema", "shop")
 }
 
+func TestRelayMariaDB(t *testing.T) {
+	if !slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "mariadb") {
+		t.Skip("needs a MariaDB server: set ONCELINE_REQUIRE=mariadb")
+	}
+	server, err := localstack.StartMariaDB(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, stderr, code := onceline(t.Context(), "relay", "--from", server.URL(), "--to", startNATS(t), "--topic", "orders"); code != report.ExitUsage || !strings.Contains(stderr, "call Migrate") {
+		t.Errorf("without tables: exit %d: %s", code, stderr)
+	}
+	config, err := mysqlConfig(server.URL() + "?timeout=9s")
+	if err != nil || config.Timeout != 9*time.Second || config.ReadTimeout == 0 {
+		t.Fatalf("%+v, %v", config, err)
+	}
+	connector, err := driversql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	store, err := mysql.New(t.Context(), db, mysql.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	relays[*sql.Tx](t, store, server.URL())
+}
+
 // relays runs the command on an outbox that is empty.
 func relays[T any](t *testing.T, store dedup.OutboxDriver[T], from string, more ...string) {
 	url := startNATS(t)
@@ -185,7 +223,11 @@ func TestRelayUsage(t *testing.T) {
 		{[]string{"--topic", "orders", "--from", path}, report.ExitUsage, "--to"},
 		{[]string{"--topic", "orders", "--from", path, "--to", url}, report.ExitUnknown, "no such file"},
 		{[]string{"--topic", "orders", "--from", path, "--to", url, "--schema", "x"}, report.ExitUsage, "PostgreSQL"},
-		{[]string{"--topic", "orders", "--from", "mysql://u:secret@h/d", "--to", url}, report.ExitUsage, "neither"},
+		{[]string{"--topic", "orders", "--from", "oracle://u:secret@h/d", "--to", url}, report.ExitUsage, "neither"},
+		{[]string{"--topic", "orders", "--from", "mysql://u:se%cret@h/d", "--to", url}, report.ExitUsage, "not the address"},
+		{[]string{"--topic", "orders", "--from", "mysql://u:secret@h", "--to", url}, report.ExitUsage, "not the address"},
+		{[]string{"--topic", "orders", "--from", "mariadb://u:secret@h/d?readTimeout=secret", "--to", url}, report.ExitUsage, "not the address"},
+		{[]string{"--topic", "orders", "--from", "mysql://u:secret@127.0.0.1:1/d", "--to", url}, report.ExitUnknown, "refused"},
 		{[]string{"--topic", "orders", "--from", "postgres://u:se%cret@h/d", "--to", url}, report.ExitUsage, "not the address"},
 		{[]string{"--topic", "orders", "--from", "postgres://u:secret@127.0.0.1:1/d?connect_timeout=1", "--to", url}, report.ExitUnknown, "refused"},
 		{[]string{"--topic", "orders", "--from", path, "--to", url, "--workers", "0"}, report.ExitUsage, "--workers"},

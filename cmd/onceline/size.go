@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceline/onceline/conformance/report"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/mysql"
 	"github.com/onceline/onceline/dedup/postgres"
 	"github.com/onceline/onceline/dedup/redis"
 	"github.com/onceline/onceline/dedup/sqlite"
@@ -103,6 +104,8 @@ func (f *sizeFlags) run(stdout io.Writer) error {
 		{"PostgreSQL, without", postgres.MarkerBytes},
 		{"SQLite, with the time of the event", sqlite.TimedMarkerBytes},
 		{"SQLite, without", sqlite.MarkerBytes},
+		{"MariaDB, with the time of the event", mysql.TimedMarkerBytes},
+		{"MariaDB, without", mysql.MarkerBytes},
 		{"Redis, in memory", redis.RecordBytes},
 		{"stored position", 0},
 	}

@@ -121,3 +121,13 @@ func safe(method string) bool {
 	}
 	return false
 }
+
+// notLetIn reports whether a status says that a request wasn't so much as looked at: who
+// sent it isn't let in, or not now. It isn't the answer to the request.
+func notLetIn(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	}
+	return false
+}

@@ -26,8 +26,11 @@ import (
 //
 // each as application/problem+json. Requests of safe methods pass.
 //
-// An answer of the handler that is 5xx or 429 must mean that nothing stands of what
-// it did: it isn't kept, and a copy runs the handler again. A handler that panics, or
+// An answer of the handler that is 5xx, 401, 403, 407, 425 or 429 must mean that nothing
+// stands of what it did: it isn't kept, and a copy runs the handler again, also one with
+// another body. Any other is replayed to whoever comes with the ID and the same request,
+// so authentication and the check of a webhook's signature belong in front of the
+// Receiver. A handler that panics, or
 // whose process ends, leaves that open: if [dedup.CallOptions].Idempotent is set a
 // copy runs it again within that time, with the same [Key], else the request waits
 // in [dedup.Calls.Open] for somebody to decide.
@@ -115,7 +118,7 @@ func (rc *Receiver) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(rec, r.WithContext(ctx))
 			rec.done = true
 			a := rec.answer()
-			if a.Status >= 500 || a.Status == http.StatusTooManyRequests {
+			if a.Status >= 500 || notLetIn(a.Status) {
 				return nil, dedup.NotDone(fmt.Errorf("the handler answered %d", a.Status))
 			}
 			return a.encode(o.MaxResult), nil

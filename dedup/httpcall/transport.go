@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
@@ -18,10 +20,12 @@ import (
 // others need an ID, else the error is [broker.ErrInvalid].
 //
 // An answer of 5xx or 408 leaves open whether the provider did something, and so does
-// an error after the connection was made: the answer or the error goes to the caller,
-// and what becomes of the next request is up to [dedup.CallOptions].Idempotent. After
-// 429, and if no connection could be made, nothing was done. Any other answer is kept
-// and replayed to who sends the same again, with [ReplayedHeader].
+// an error after the connection was made, and 409 of a provider that knows keys, which
+// says it while an attempt before is at work: the answer or the error goes to the
+// caller, and what becomes of the next request is up to [dedup.CallOptions].Idempotent.
+// After 401, 403, 407, 425 and 429, and if no connection could be made, nothing was
+// done. Any other answer is kept and replayed to who sends the same again, with
+// [ReplayedHeader]; [Transport].Keep can say otherwise.
 //
 // The error is, or wraps, [dedup.ErrInFlight] while another sends the request,
 // [dedup.ErrOtherRequest] if the ID had another method, URL or body,
@@ -36,8 +40,12 @@ type Transport struct {
 	Calls *dedup.Calls
 	// Base sends the requests. Nil takes http.DefaultTransport.
 	Base http.RoundTripper
-	// Header is the field of the key. Empty means [KeyHeader].
+	// Header is the field of the key. Empty means [KeyHeader]. What a request has in it,
+	// in Idempotency-Key or X-Idempotency-Key is taken out.
 	Header string
+	// Keep, where not nil, says of an answer below 500 whether it is kept. One that
+	// isn't leaves open what was done, but for those after which nothing was.
+	Keep func(status int, header http.Header) bool
 	// MaxBody bounds the bodies of requests and answers, in bytes. Zero means 1 MiB.
 	// What of an answer is more than [dedup.CallOptions].MaxResult isn't kept.
 	MaxBody int64
@@ -86,17 +94,23 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	o := t.Calls.Options()
 	var got *answer // of this attempt
 	outcome, kept, err := t.Calls.Once(req.Context(), id, identity(req.Method, req.URL.String(), body), func(ctx context.Context, key string) ([]byte, error) {
+		// The base may send a request several times, and tell of the last alone.
+		var sent atomic.Int32
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }})
 		var err error
-		if got, err = t.send(base, t.copy(req.WithContext(ctx), body, key, o.Idempotent > 0)); err != nil {
-			return nil, err
-		}
+		got, err = send(base, t.copy(req.WithContext(ctx), body, key, o.Idempotent > 0), bound(t.MaxBody))
+		var dial *net.OpError
 		switch {
-		case got.Status == http.StatusTooManyRequests:
+		case errors.As(err, &dial) && dial.Op == "dial" && sent.Load() == 0:
+			return nil, dedup.NotDone(err)
+		case err != nil:
+			return nil, err
+		case t.keeps(got, o.Idempotent > 0):
+			return got.encode(o.MaxResult), nil
+		case notLetIn(got.Status) && sent.Load() <= 1:
 			return nil, dedup.NotDone(errOpen)
-		case got.Status >= 500 || got.Status == http.StatusRequestTimeout:
-			return nil, errOpen
 		}
-		return got.encode(o.MaxResult), nil
+		return nil, errOpen
 	})
 	if outcome == dedup.Duplicate {
 		if got, err = decode(kept); err != nil {
@@ -114,6 +128,17 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return got.response(req), nil
 }
 
+// keeps reports whether an answer is the provider's last word of the request.
+func (t *Transport) keeps(a *answer, keyed bool) bool {
+	switch {
+	case a.Status >= 500:
+		return false
+	case t.Keep != nil:
+		return t.Keep(a.Status, a.Header)
+	}
+	return !notLetIn(a.Status) && a.Status != http.StatusRequestTimeout && (a.Status != http.StatusConflict || !keyed)
+}
+
 // copy makes the request that is sent.
 func (t *Transport) copy(req *http.Request, body []byte, key string, send bool) *http.Request {
 	out := req.Clone(req.Context())
@@ -128,27 +153,28 @@ func (t *Transport) copy(req *http.Request, body []byte, key string, send bool) 
 	if out.Header == nil {
 		out.Header = http.Header{}
 	}
-	if out.Header.Del(header); send {
+	// net/http sends a request again that has a field of one of the two names.
+	for _, name := range []string{header, "Idempotency-Key", "X-Idempotency-Key"} {
+		out.Header.Del(name)
+	}
+	if send {
 		out.Header.Set(header, key)
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
 	return out
 }
 
-// send sends a request and reads the whole answer.
-func (t *Transport) send(base http.RoundTripper, req *http.Request) (*answer, error) {
+// send sends a request and reads the whole answer, of which it returns no longer body
+// than the limit.
+func send(base http.RoundTripper, req *http.Request, limit int64) (*answer, error) {
 	resp, err := base.RoundTrip(req)
 	if err != nil {
-		var dial *net.OpError
-		if errors.As(err, &dial) && dial.Op == "dial" {
-			return nil, dedup.NotDone(err)
-		}
 		return nil, err
 	}
-	body, err := readAll(resp.Body, bound(t.MaxBody))
+	body, err := readAll(resp.Body, limit)
 	if err = errors.Join(err, resp.Body.Close()); errors.Is(err, broker.ErrTooLarge) {
 		// It took place, and who asks gets no more of it than an error.
-		return &answer{Status: resp.StatusCode, Dropped: true}, nil
+		return &answer{Status: resp.StatusCode, Header: resp.Header, Dropped: true}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dedup/httpcall: answer: %w", err)

@@ -1,4 +1,4 @@
-// Package mysql keeps the markers, positions and calls of package dedup in MySQL, from
+// Package mysql keeps the markers, positions, calls and outboxes of package dedup in MySQL, from
 // version 8.0 on, or MariaDB, from 10.6 on, beside the effects, by database/sql and
 // github.com/go-sql-driver/mysql:
 //
@@ -25,10 +25,33 @@
 // Transactions are READ COMMITTED and have timeouts of their own, which [Options]
 // names. They are variables of the session, and stay with its connection.
 //
+// # What a crash or a failover can lose
+//
+// [Store.Verify] refuses settings by which a crash of the server or its machine takes back
+// what was committed. A server without a binary log, which is MariaDB's default, shows a
+// commit before it is durable (MY-F-390), so there a claim that finds a copy is followed by
+// a small commit of its own, and a relay's turn marks its rows in one before it sends them.
+//
+// A replica that takes over without the last commits of its primary takes markers and
+// effects back together: no effect happens twice by that, but the messages were acked, and
+// their effects are lost. Semi-synchronous replication that waits before the commit
+// (rpl_semi_sync_master_wait_point = AFTER_SYNC), or a cluster, keeps them.
+//
+// # The outbox
+//
+// [dedup.NewOutbox] and [dedup.NewRelay] take a store too. A relay's turn locks a row for
+// each lane that it sends, which other relays skip, by a transaction that lasts as long as
+// the Publish; so each of its workers needs a connection. The lanes of a relay that is
+// killed are free when the server notices, and those of one that is frozen when it has
+// been idle for too long. Nothing tells relays in other processes of new messages: they
+// find them at their next poll. Call [Store.VerifyOutbox] at the start of who writes; the
+// relay does so by itself.
+//
 // # Deadlocks
 //
 // After a deadlock the server has rolled the whole transaction back, and takes the
-// statements that follow for ones without a transaction (MY-F-03). An effect must
-// return the error of a statement: one that goes on after it may be applied in part.
-// The store notices, and never takes such a transaction for committed.
+// statements that follow for ones without a transaction (MY-F-03). The store's transactions
+// are without autocommit meanwhile, so that an effect which goes on after such an error
+// leaves nothing of that either; the store notices, and applies the message again. In a
+// transaction of its own the caller has to see to that.
 package mysql

@@ -140,6 +140,48 @@ func TestRolledBack(t *testing.T) {
 	}
 }
 
+// TestSwallowedDeadlock: an effect that goes on after the server has rolled its transaction
+// back leaves nothing of what it did then, for it runs again; and who gets the connection
+// next finds it as it was.
+func TestSwallowedDeadlock(t *testing.T) {
+	server := start(t)
+	db := newDatabase(t, server, connect(t, server, ""))
+	db.SetMaxOpenConns(1)
+	in := dedup.New[*sql.Tx](open(t, db, mysql.Options{}), "c", dedup.Options{})
+	broken := errors.New("broken")
+	for _, id := range []string{"goes on", "fails", "panics"} {
+		runs := 0
+		outcome, err := in.Once(t.Context(), dedup.Key{ID: id}, func(ctx context.Context, tx *sql.Tx) error {
+			if runs++; runs == 1 {
+				if _, err := tx.ExecContext(ctx, "ROLLBACK"); err != nil { // as after a deadlock
+					t.Error(err)
+				}
+			}
+			if err := effect(ctx, tx, id); err != nil {
+				return err
+			}
+			switch id {
+			case "fails":
+				return broken
+			case "panics":
+				panic(broken)
+			}
+			return nil
+		})
+		if want := id == "goes on"; outcome.OK() != want || !want && !errors.Is(err, broken) {
+			t.Errorf("%s: %v: %v", id, outcome, err)
+		}
+		var auto int
+		if err := db.QueryRow("SELECT @@autocommit").Scan(&auto); err != nil || auto != 1 {
+			t.Errorf("%s: autocommit %d, %v", id, auto, err)
+		}
+	}
+	got, err := ledger(t.Context(), db)
+	if err != nil || len(got) != 1 || got["goes on"] != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 // TestFrozen: a consumer that stops in the middle loses its session, and with it its
 // claims, when it is idle for too long.
 func TestFrozen(t *testing.T) {

@@ -26,7 +26,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if !had.Bool {
 		return fmt.Errorf("%w: mysql: migrate: another migration takes too long", dedup.ErrLost)
 	}
-	for query := range strings.SplitSeq(schema, ";\n") {
+	for query := range strings.SplitSeq(schema+outboxSchema, ";\n") {
 		if strings.TrimSpace(query) == "" {
 			continue
 		}
@@ -107,10 +107,12 @@ func (s *Store) Verify(ctx context.Context) error {
 	if !s.recent() {
 		bad("the version %s is older than MySQL 8.0 or MariaDB 10.6: it doesn't skip rows that are locked", s.version)
 	}
-	var flush, pages, readOnly string
-	if err := s.db.QueryRowContext(ctx, "SELECT @@global.innodb_flush_log_at_trx_commit, @@global.innodb_doublewrite, @@global.read_only").Scan(&flush, &pages, &readOnly); err != nil {
+	var flush, pages, readOnly, log, syncLog string
+	if err := s.db.QueryRowContext(ctx, "SELECT @@global.innodb_flush_log_at_trx_commit, @@global.innodb_doublewrite, @@global.read_only, @@global.log_bin, @@global.sync_binlog").
+		Scan(&flush, &pages, &readOnly, &log, &syncLog); err != nil {
 		return fmt.Errorf("dedup/mysql: verify: %w", outsideTx(err))
 	}
+	verifyLog(log, syncLog, bad)
 	if flush != "1" {
 		bad("innodb_flush_log_at_trx_commit is %s: a crash loses effects whose messages were acked; set it to 1", flush)
 	}
@@ -121,7 +123,7 @@ func (s *Store) Verify(ctx context.Context) error {
 		bad("the server is read only: use the one that takes writes")
 	}
 	for _, t := range []struct{ table, key string }{
-		{plainTable, "marker"}, {timedTable, "marker"}, {"onceline_floor", "one"}, {"onceline_slot", "slot"}, {"onceline_position", "consumer,topic,epoch,part"}, {"onceline_call", "marker"},
+		{plainTable, "marker"}, {timedTable, "marker"}, {"onceline_floor", "one"}, {"onceline_slot", "slot"}, {"onceline_sync", "connection"}, {"onceline_position", "consumer,topic,epoch,part"}, {"onceline_call", "marker"},
 	} {
 		if err := s.verifyTable(ctx, t.table, t.key, bad); err != nil {
 			return fmt.Errorf("dedup/mysql: verify: %w", outsideTx(err))
@@ -139,6 +141,14 @@ func (s *Store) Verify(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// verifyLog checks the settings of the binary log, by which a crash of the machine decides
+// which commits stand (MY-F-391).
+func verifyLog(log, sync string, bad func(string, ...any)) {
+	if !off(log) && sync != "1" {
+		bad("sync_binlog is %s while the binary log is on: a crash of the machine takes back effects whose messages were acked; set it to 1", sync)
+	}
 }
 
 func off(value string) bool { return value == "0" || strings.EqualFold(value, "OFF") }

@@ -32,6 +32,13 @@ INSERT IGNORE INTO onceline_slot
 	SELECT a.i + 16 * b.i + 256 * c.i + 4096 * e.i FROM d a, d b, d c, d e
 	WHERE (SELECT count(*) FROM onceline_slot) < 65536;
 
+-- What is written so that a commit waits for those before it: a row for each connection.
+CREATE TABLE IF NOT EXISTS onceline_sync (
+	connection SMALLINT UNSIGNED NOT NULL,
+	n BIGINT UNSIGNED NOT NULL,
+	PRIMARY KEY (connection)
+) ENGINE = InnoDB;
+
 -- The offset of the last message applied.
 CREATE TABLE IF NOT EXISTS onceline_position (
 	consumer VARBINARY(255) NOT NULL,

@@ -3,45 +3,22 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	driversql "github.com/go-sql-driver/mysql"
+	"github.com/onceline/onceline/dedup/internal/servertest"
 	"github.com/onceline/onceline/dedup/mysql"
 	"github.com/onceline/onceline/localstack"
 )
 
-// wanted reports whether the test run must not be without MariaDB.
-func wanted() bool {
-	return slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "mariadb")
-}
-
-// start starts a MariaDB for the test alone. It runs real servers only where
-// ONCELINE_LOCAL or ONCELINE_REQUIRE asks for it.
+// start starts a server for the test alone.
 func start(t testing.TB) *localstack.Database {
 	t.Helper()
-	if os.Getenv("ONCELINE_LOCAL") == "" && !wanted() {
-		t.Skip("needs a MariaDB server: set ONCELINE_LOCAL=1 or ONCELINE_REQUIRE=mariadb")
-	}
-	db, err := localstack.StartMariaDB(context.Background())
-	if errors.Is(err, localstack.ErrNotInstalled) && !wanted() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
+	return servertest.MariaDB(t)
 }
 
 // dsn is the address of a database of the server, "" for the first.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	driversql "github.com/go-sql-driver/mysql"
@@ -48,24 +49,32 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Store keeps markers, positions and calls in MySQL or MariaDB. It implements
-// [dedup.Driver], [dedup.PositionDriver] and [dedup.CallDriver], and is safe for
-// concurrent use.
+// Store keeps markers, positions, calls and outboxes in MySQL or MariaDB. It implements
+// [dedup.Driver], [dedup.PositionDriver], [dedup.CallDriver] and [dedup.OutboxDriver],
+// and is safe for concurrent use.
 type Store struct {
+	*calls
 	db      *sql.DB
 	o       Options
 	engine  sqltx.Engine
 	version string
 	mariadb bool
+	logged  bool // there is a binary log
+	// watching has a *watched for each transaction of Transact, by its *sql.Tx.
+	watching sync.Map
+	lanes    sync.Map // topics whose lanes have their rows
 }
 
-var _ dedup.PositionDriver[*sql.Tx] = (*Store)(nil)
+var (
+	_ dedup.PositionDriver[*sql.Tx] = (*Store)(nil)
+	_ dedup.CallDriver              = (*Store)(nil)
+)
 
 // commitTimeout bounds what of a commit doesn't depend on the driver's readTimeout.
 const commitTimeout = 30 * time.Second
 
 // New returns a store in db, which stays the caller's. It asks the database for its
-// version and nothing else: [Store.Migrate] and [Store.Verify] do. Options that can't
+// version and whether it has a binary log, and nothing else: [Store.Migrate] and [Store.Verify] do. Options that can't
 // be are [broker.ErrInvalid], a database that isn't there is [dedup.ErrLost].
 func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	or := func(d *time.Duration, zero time.Duration) {
@@ -87,19 +96,19 @@ func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{db: db, o: o}
-	if err := db.QueryRowContext(ctx, "SELECT version()").Scan(&s.version); err != nil {
+	var log string
+	if err := db.QueryRowContext(ctx, "SELECT version(), @@global.log_bin").Scan(&s.version, &log); err != nil {
 		return nil, outsideTx(err)
 	}
+	s.logged = !off(log)
 	s.mariadb = strings.Contains(s.version, "MariaDB")
+	s.calls = s.newCalls()
 	settings := s.settings()
 	s.engine = sqltx.Engine{
 		DB: db, Options: &sql.TxOptions{Isolation: sql.LevelReadCommitted}, CommitTimeout: commitTimeout,
-		Refused: refused, Dead: func(error) bool { return true },
+		Refused: refused, Dead: func(error) bool { return true }, Ended: "SET SESSION autocommit = 1",
 		Begun: func(ctx context.Context, tx *sql.Tx) error {
 			for _, query := range []string{settings, "SAVEPOINT onceline_begun"} {
-				if query == "" {
-					continue
-				}
 				if _, err := tx.ExecContext(ctx, query); err != nil {
 					return err
 				}
@@ -110,10 +119,20 @@ func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	return s, nil
 }
 
-// settings is the statement that bounds the waits of a session, "" for none.
+// Tested reports whether the server is of the kind that this package is tested on, which
+// is MariaDB: for MySQL none could be had.
+func (s *Store) Tested() bool { return s.mariadb }
+
+// Version is what the server says of itself.
+func (s *Store) Version() string { return s.version }
+
+// settings is the statement that makes a session fit for a transaction, and bounds its
+// waits.
 func (s *Store) settings() string {
 	seconds := func(d time.Duration) int64 { return max(int64((d+time.Second-1)/time.Second), 1) }
-	var set []string
+	// After a deadlock the server takes what comes for statements without a transaction
+	// (MY-F-03). Without autocommit they make one, which is rolled back as well.
+	set := []string{"autocommit = 0"}
 	if s.o.LockTimeout > 0 {
 		set = append(set, fmt.Sprintf("innodb_lock_wait_timeout = %d", seconds(s.o.LockTimeout)))
 	}
@@ -126,15 +145,17 @@ func (s *Store) settings() string {
 	if s.o.StatementTimeout > 0 && s.mariadb {
 		set = append(set, fmt.Sprintf("max_statement_time = %.3f", s.o.StatementTimeout.Seconds()))
 	}
-	if len(set) == 0 {
-		return ""
-	}
 	return "SET SESSION " + strings.Join(set, ", ")
 }
 
 // Transact implements [dedup.Driver].
 func (s *Store) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
-	return s.engine.Transact(ctx, func(tx *sql.Tx) error {
+	var w watched
+	err := s.engine.Transact(ctx, func(tx *sql.Tx) error {
+		if !s.logged {
+			s.watching.Store(tx, &w)
+			defer s.watching.Delete(tx)
+		}
 		if err := f(tx); err != nil {
 			return err
 		}
@@ -143,6 +164,7 @@ func (s *Store) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 		_, err := tx.ExecContext(ctx, "RELEASE SAVEPOINT onceline_begun")
 		return saved("commit", err)
 	})
+	return s.settled(ctx, &w, err)
 }
 
 // Savepoint implements [dedup.Driver]. One of the same name replaces the one before.

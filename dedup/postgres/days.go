@@ -84,6 +84,9 @@ func (c *core) now(ctx context.Context, q querier) (time.Time, error) {
 
 // makeDays makes the partitions from the beginning of the window to Ahead, where
 // there is none, and returns their names. It doesn't hold up claims.
+//
+// It makes none before the oldest that is there: their markers may have been dropped,
+// with a shorter window or while the clock was ahead, and copies would be applied.
 func (c *core) makeDays(ctx context.Context) (made []string, err error) {
 	err = c.in(ctx, func(q querier) error {
 		made = nil
@@ -99,7 +102,15 @@ func (c *core) makeDays(ctx context.Context) (made []string, err error) {
 			return err
 		}
 		const length = 24 * time.Hour
-		for at := now.Add(-c.o.Window).Truncate(length); !at.After(now.Add(c.o.Ahead)); at = at.Add(length) {
+		first := now.Add(-c.o.Window).Truncate(length)
+		if len(*ds) > 0 {
+			if oldest := (dedup.Marker{Bytes: (*ds)[0].low}).Minute(); oldest.After(first) {
+				if first = oldest.Truncate(length); first.Before(oldest) {
+					first = first.Add(length)
+				}
+			}
+		}
+		for at := first; !at.After(now.Add(c.o.Ahead)); at = at.Add(length) {
 			d := day{"onceline_marker_timed_" + at.Format("20060102"), dedup.MinuteMarker(at).Bytes, dedup.MinuteMarker(at.Add(length)).Bytes}
 			if ds.have(dedup.Marker{Bytes: d.low}) {
 				continue

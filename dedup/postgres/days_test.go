@@ -185,3 +185,49 @@ func TestDropBesideClaims(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowMadeLonger: days whose markers were dropped don't come back, empty, when
+// the window is made longer, when another process has a longer one, or when the clock
+// goes back: their messages stay outside.
+func TestWindowMadeLonger(t *testing.T) {
+	p := connect(t, start(t), 4)
+	var c clock
+	noon := time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
+	c.at.Store(noon.Unix())
+	o := postgres.Options{Window: 2 * day, Ahead: day, Now: c.now}
+	s, schema := open(t, p, o)
+	o.Schema, o.Window = schema, 9*day
+	longer, err := postgres.New(p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	once := func(s *postgres.Store, at time.Time, want dedup.Outcome) {
+		t.Helper()
+		outcome, err := dedup.New[pgx.Tx](s, "c", dedup.Options{}).Once(ctx, dedup.Key{ID: "paid", At: at}, func(context.Context, pgx.Tx) error { return nil })
+		if outcome != want {
+			t.Errorf("of %v: %v: %v; want %v", at, outcome, err, want)
+		}
+	}
+	once(s, noon, dedup.Applied)
+	c.move(5 * day)
+	if m, err := s.Maintain(ctx); err != nil || len(m.Dropped) != 4 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	once(s, noon, dedup.OutsideWindow)
+	once(s, noon.Add(4*day), dedup.Applied)
+	for _, step := range []struct {
+		s    *postgres.Store
+		back time.Duration
+	}{{longer, 0}, {s, -4 * day}, {longer, -day}} {
+		c.move(step.back)
+		if m, err := step.s.Maintain(ctx); err != nil || len(m.Made) != 0 {
+			t.Errorf("%+v, %v", m, err)
+		}
+		if err := longer.Migrate(ctx); err != nil {
+			t.Error(err)
+		}
+		once(step.s, noon, dedup.OutsideWindow)
+		once(step.s, noon.Add(4*day), dedup.Duplicate)
+	}
+}

@@ -29,6 +29,16 @@
 // uniqueness doesn't suffer, for the time is part of the key (PG-F-08): it would from
 // partitions by the time at which a message came (PG-F-06, PG-F-07).
 //
+// # What a failover can lose
+//
+// A standby that takes over without the last commits of its primary takes markers and
+// effects back together: no effect happens twice by that, but the messages were acked,
+// and their effects are lost. Replicate synchronously (synchronous_standby_names), so
+// that a commit is answered, and seen by others, when a standby has it. A commit whose
+// wait for it is cut, by [Options].CommitTimeout or with its connection, stands at the
+// primary and is seen there: a copy is a Duplicate then although no standby may have it
+// yet. So make CommitTimeout longer than a standby may take.
+//
 // # The outbox
 //
 // [dedup.NewOutbox] and [dedup.NewRelay] take a store too. A relay's turn holds an

@@ -64,8 +64,8 @@ func committed(err error) error {
 	switch {
 	case err == nil, errors.Is(err, pgx.ErrTxCommitRollback):
 		return err
-	case errors.As(err, &e) && e.SeverityUnlocalized == "ERROR":
-		return err
+	case errors.As(err, &e) && e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, connectionException) && !strings.HasPrefix(e.Code, operatorIntervention):
+		return err // and not that of a pooler which has lost its server
 	case pgconn.SafeToRetry(err), errors.Is(err, pgx.ErrTxClosed):
 		return fmt.Errorf("%w: commit: %w", dedup.ErrLost, err)
 	}

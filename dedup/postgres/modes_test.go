@@ -82,7 +82,7 @@ func TestExecModes(t *testing.T) {
 }
 
 // TestPairs: ten thousand messages, each handled by all of two and of eight
-// consumers at the same time.
+// consumers at the same time (Particular/NServiceBus#4086).
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	p := connect(t, start(t), 8)

@@ -2,44 +2,20 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/onceline/onceline/dedup/internal/servertest"
 	"github.com/onceline/onceline/localstack"
 )
 
-// wanted reports whether the test run must not be without PostgreSQL.
-func wanted() bool {
-	return slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "postgres")
-}
-
-// start starts a PostgreSQL for the test alone. It runs real servers only where
-// ONCELINE_LOCAL or ONCELINE_REQUIRE asks for it.
+// start starts a server for the test alone.
 func start(t testing.TB) *localstack.Database {
 	t.Helper()
-	if os.Getenv("ONCELINE_LOCAL") == "" && !wanted() {
-		t.Skip("needs a PostgreSQL server: set ONCELINE_LOCAL=1 or ONCELINE_REQUIRE=postgres")
-	}
-	db, err := localstack.StartPostgres(context.Background())
-	if errors.Is(err, localstack.ErrNotInstalled) && !wanted() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
+	return servertest.Postgres(t)
 }
 
 // pool is a few connections, for tests: what a *pgxpool.Pool is to users.

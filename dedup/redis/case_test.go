@@ -41,3 +41,35 @@ func TestCaseWindowIsFixed(t *testing.T) {
 		t.Errorf("then %v", outcome)
 	}
 }
+
+// TestCaseDeadHolder: of five keys whose holder died, who takes them over one at a time
+// gets all, once their leases have ended, and is told (ThreeDotsLabs/watermill-redisstream#24).
+func TestCaseDeadHolder(t *testing.T) {
+	client := connect(t, start(t))
+	s := open(t, client, redis.Options{})
+	keys := []dedup.Key{byID("1"), byID("2"), byID("3"), byID("4"), byID("5")}
+	for _, r := range dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: 100 * time.Millisecond}).Reserve(t.Context(), keys...) {
+		if r.Claim != dedup.Fresh {
+			t.Fatalf("%+v", r)
+		}
+	}
+	l := dedup.NewLease(s, "c", dedup.LeaseOptions{MaxBatch: 1})
+	ran := map[int]int{}
+	for deadline := time.Now().Add(20 * time.Second); len(ran) < len(keys); {
+		for _, r := range l.OnceBatch(t.Context(), keys, func(_ context.Context, i int, _ int64) ([]byte, error) { ran[i]++; return nil, nil }) {
+			if !r.Outcome.OK() && r.Outcome != dedup.InFlight || time.Now().After(deadline) {
+				t.Fatalf("%+v", r)
+			}
+		}
+	}
+	for i, n := range ran {
+		if n != 1 {
+			t.Errorf("%d effects of %s", n, keys[i].ID)
+		}
+	}
+	for _, r := range l.Reserve(t.Context(), keys...) {
+		if r.Claim != dedup.Seen {
+			t.Errorf("%+v", r)
+		}
+	}
+}

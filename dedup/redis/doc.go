@@ -6,10 +6,20 @@
 //	lease := dedup.NewLease(store, "billing", dedup.LeaseOptions{})
 //
 // A key is one string in Redis, which holds who has reserved it and until when, or
-// that it is done, and the effect's result. Each change is one script on one key, so
-// it is atomic, works in a cluster, and a hundred of them go in one round trip. The
-// owner's token is compared in the script: a holder that was replaced changes nothing.
-// Leases end by the server's clock.
+// that it is done, and the effect's result. A change is made in a script, so it is
+// atomic, and those of a hundred keys go in one round trip: 25 in a script, each for
+// itself. The owner's token is compared in the script: a holder that was replaced changes
+// nothing. Leases end by the server's clock.
+//
+// # As a cluster
+//
+// A client that knows a cluster (one without ForceSingleClient, by the address of any
+// node) sends each key to the node that has its slot, which the part of the key in braces
+// decides, in a script of its own. While a node is down the messages whose keys it has
+// can't be reserved: they wait for it, or for the replica that takes its place, as on a
+// single server, and the others go on. What a failover loses is below; each primary of a
+// cluster fails over for itself. The tests run on three nodes without replicas, one of
+// which is killed.
 //
 // # What it can lose
 //
@@ -19,7 +29,9 @@
 //
 //   - A failover: replication is asynchronous, so a primary that dies takes with it
 //     what it hadn't sent yet (RED-F-01). WAIT makes that rarer and doesn't rule it
-//     out (RED-F-02).
+//     out (RED-F-02). In a cluster the same is true of a primary that is cut off: until
+//     its cluster-node-timeout is over it goes on granting what its successor will not
+//     know.
 //   - A crash of the server: with appendfsync everysec the last second or so is gone
 //     (RED-F-03), without the append-only file all since the last snapshot.
 //   - Eviction, which takes records before their time (RED-F-04). [New] refuses a

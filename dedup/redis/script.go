@@ -5,63 +5,87 @@ import (
 	"encoding/hex"
 )
 
-// script is every change that there is, on the record of one key. Arguments: what to
-// do, the token, how long the record is kept in ms, then the lease in ms or the result.
+// script is every change that there is, of the records of its keys, each for itself.
+// Arguments: what to do, how long records are kept in ms, the lease in ms, then the
+// keys' tokens, and then, if they are completed, their results, or, if they are released,
+// 1 for those of whose effect nobody can say whether it took place.
 //
 // A record is a state, the token of 8 bytes, and then: if it is held ("h", or "t" if it
-// was taken over) or free ("f"), the end of the lease in 13 digits of ms since 1970
-// and the fence; if done ("d"), the result. One that is free, or whose lease has ended,
-// stays for its fence.
+// was taken over) or free ("f", or "u" if it is unknown what took place), the end of the
+// lease in 13 digits of ms since 1970 and the fence; if done ("d"), the result. One that
+// is free, or whose lease has ended, stays for its fence. None goes before its lease.
 //
-// The first number of an answer is one of the constants below.
+// It answers two values for each key, the first of which is one of the constants below.
+// An error of one key is its alone.
 const script = `
-local what, token, keep = ARGV[1], ARGV[2], ARGV[3]
-local record = redis.call('GET', KEYS[1])
-local state, owner = '', ''
-if record then state, owner = string.sub(record, 1, 1), string.sub(record, 2, 9) end
-local held = state == 'h' or state == 't'
-local mine = owner == token
+local KEYS, ARGV, sub, pcall = KEYS, ARGV, string.sub, redis.pcall
+local what, keep, n = ARGV[1], string.format('%.0f', math.max(ARGV[2], ARGV[3] + 1)), #KEYS
+local reserve, complete = what == 'reserve', what == 'complete'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local ends = now + 1 -- a lease lasts no less than was asked for, though it is counted in whole ms
-local function put(value) redis.call('SET', KEYS[1], value, 'PX', keep) end
-local function lease(s, till, fence) put(s .. token .. string.format('%013.0f', till) .. string.format('%.0f', fence)) end
-if what == 'reserve' then
-	if state == 'd' then return {2, 0, string.sub(record, 10)} end
-	local fence = 0
-	if record then
-		local till = tonumber(string.sub(record, 10, 22))
-		fence = tonumber(string.sub(record, 23))
-		if held and not mine and till > now then return {3, till - now} end
+-- A lease lasts no less than was asked for, though it is counted in whole ms.
+local ends, first = string.format('%013.0f', now + 1 + ARGV[3]), time[1] * 1000000 + time[2]
+local fresh = ends .. string.format('%.0f', first)
+local answers = {}
+for i = 1, n do
+	local key, token = KEYS[i], ARGV[3 + i]
+	-- Most keys that are reserved are new: that takes no more than this.
+	local new = reserve and pcall('SET', key, 'h' .. token .. fresh, 'PX', keep, 'NX')
+	local code, value, put = 0, 0, nil
+	if new and new.ok then
+		code, value = 1, first
+	else
+		local record = pcall('GET', key)
+		local state, mine, till, fence = '', false, nil, nil
+		if type(record) == 'string' then state, mine = sub(record, 1, 1), sub(record, 2, 9) == token end
+		local held = state == 'h' or state == 't'
+		local free = state == 'f' or state == 'u'
+		if held or free then till, fence = tonumber(sub(record, 10, 22)), tonumber(sub(record, 23)) end
+		if type(record) == 'table' then
+			code, value = 5, record.err
+		elseif record and state ~= 'd' and not (till and fence) then
+			code, value = 5, 'ERR onceline: the record of the key is none of its own'
+		elseif reserve then
+			if state == 'd' then
+				code, value = 2, sub(record, 10)
+			elseif held and not mine and till > now then
+				code, value = 3, till - now
+			elseif new then
+				code, value = 5, new.err
+			else
+				local s = 'h'
+				if state == 't' or state == 'u' or state == 'h' and not mine then s = 't' end
+				value = math.max((fence or 0) + 1, first)
+				put, code = s .. token .. ends .. string.format('%.0f', value), s == 't' and 4 or 1
+			end
+		elseif complete then
+			if not record or (held or state == 'd') and mine then put, code = 'd' .. token .. ARGV[3 + n + i], 1 end
+		elseif what == 'extend' then
+			if held and mine then put, code = state .. token .. ends .. sub(record, 23), 1 end
+		elseif what == 'release' then
+			local s = ARGV[3 + n + i] == '1' and 'u' or 'f'
+			if (held or free) and mine then put, code = s .. token .. '0000000000000' .. sub(record, 23), 1 end
+		else
+			code, value = 5, 'ERR onceline: ' .. what
+		end
 	end
-	local s = 'h'
-	if state == 't' or state == 'h' and not mine then s = 't' end
-	fence = math.max(fence + 1, time[1] * 1000000 + time[2])
-	lease(s, ends + ARGV[4], fence)
-	return {s == 't' and 4 or 1, fence}
-elseif what == 'extend' then
-	if not (held and mine) then return {0} end
-	lease(state, ends + ARGV[4], tonumber(string.sub(record, 23)))
-	return {1}
-elseif what == 'complete' then
-	if record and not ((held or state == 'd') and mine) then return {0} end
-	put('d' .. token .. ARGV[4])
-	return {1}
-elseif what == 'release' then
-	if not ((held or state == 'f') and mine) then return {0} end
-	lease('f', 0, tonumber(string.sub(record, 23)))
-	return {1}
+	if put then
+		local done = pcall('SET', key, put, 'PX', keep)
+		if done.err then code, value = 5, done.err end
+	end
+	answers[2 * i - 1], answers[2 * i] = code, value
 end
-return redis.error_reply('ERR onceline: ' .. what)
+return answers
 `
 
 // The answers of script.
 const (
 	refused   = 0 // the key is in other hands
-	agreed    = 1
-	seen      = 2
-	held      = 3
+	agreed    = 1 // and the fence, of a reservation
+	seen      = 2 // and the result
+	held      = 3 // and for how many ms more
 	takenOver = 4 // agreed, after a holder that never said how it went
+	troubled  = 5 // and what the server said
 )
 
 var scriptSHA = func() string {

@@ -1,44 +1,19 @@
 package redis_test
 
 import (
-	"context"
-	"errors"
-	"os"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/internal/servertest"
 	"github.com/onceline/onceline/dedup/redis"
 	"github.com/onceline/onceline/localstack"
 	"github.com/redis/rueidis"
 )
 
-// wanted reports whether the test run must not be without Redis.
-func wanted() bool {
-	return slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "redis")
-}
-
-// start starts a Redis or Valkey for the test alone. It runs real servers only where
-// ONCELINE_LOCAL or ONCELINE_REQUIRE asks for it.
+// start starts a server for the test alone.
 func start(t testing.TB) *localstack.Database {
 	t.Helper()
-	if os.Getenv("ONCELINE_LOCAL") == "" && !wanted() {
-		t.Skip("needs a Redis or Valkey server: set ONCELINE_LOCAL=1 or ONCELINE_REQUIRE=redis")
-	}
-	db, err := localstack.StartRedis(context.Background())
-	if errors.Is(err, localstack.ErrNotInstalled) && !wanted() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
+	return servertest.Redis(t)
 }
 
 func connect(t testing.TB, db *localstack.Database) rueidis.Client {
@@ -74,6 +49,14 @@ func do(t testing.TB, client rueidis.Client, words ...string) string {
 	}
 	text, _ := answer.(string)
 	return text
+}
+
+// onEach runs a command on each node that the client knows.
+func onEach(t testing.TB, client rueidis.Client, words ...string) {
+	t.Helper()
+	for _, node := range client.Nodes() {
+		do(t, node, words...)
+	}
 }
 
 func byID(id string) dedup.Key { return dedup.Key{ID: id} }

@@ -13,6 +13,7 @@ import (
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/redis"
+	"github.com/redis/rueidis"
 )
 
 // reserve reserves one key.
@@ -26,8 +27,9 @@ func reserve(t *testing.T, l *dedup.Lease, id string, want dedup.Claim) *dedup.R
 }
 
 // TestLease: what a record goes through, by two holders.
-func TestLease(t *testing.T) {
-	client := connect(t, start(t))
+func TestLease(t *testing.T) { lease(t, connect(t, start(t))) }
+
+func lease(t *testing.T, client rueidis.Client) {
 	s := open(t, client, redis.Options{Window: time.Hour})
 	l := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: time.Minute})
 	ctx := t.Context()
@@ -82,9 +84,16 @@ func TestLease(t *testing.T) {
 			t.Errorf("%+v", last)
 		}
 	}
-	keys, err := client.Do(ctx, client.B().Keys().Pattern("*").Build()).AsStrSlice()
-	if err != nil || len(keys) != 3 {
-		t.Fatalf("%q, %v", keys, err)
+	var keys []string
+	for _, node := range client.Nodes() {
+		some, err := node.Do(ctx, node.B().Keys().Pattern("*").Build()).AsStrSlice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, some...)
+	}
+	if len(keys) != 3 {
+		t.Fatalf("%q", keys)
 	}
 	for _, key := range keys {
 		ttl, err := client.Do(ctx, client.B().Pttl().Key(key).Build()).AsInt64()
@@ -94,7 +103,7 @@ func TestLease(t *testing.T) {
 	}
 	// What another program has written there is no record.
 	do(t, client, "SET", keys[0], "PROCESSING")
-	do(t, client, "SCRIPT", "FLUSH") // as after a restart without it
+	onEach(t, client, "SCRIPT", "FLUSH") // as after a restart without it
 	failed := 0
 	for _, r := range l.Reserve(ctx, byID("a"), byID("b"), dedup.Key{ID: "timed", At: time.Now()}) {
 		if r.Err != nil {
@@ -110,8 +119,9 @@ func TestLease(t *testing.T) {
 
 // TestTakeover: the key of a holder that is gone is had when its lease ends, and the
 // holder changes nothing then; a record that the server lost is written all the same.
-func TestTakeover(t *testing.T) {
-	client := connect(t, start(t))
+func TestTakeover(t *testing.T) { takeover(t, connect(t, start(t))) }
+
+func takeover(t *testing.T, client rueidis.Client) {
 	s := open(t, client, redis.Options{})
 	short := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: 100 * time.Millisecond})
 	long := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: time.Minute})
@@ -140,7 +150,7 @@ func TestTakeover(t *testing.T) {
 	reserve(t, short, "a", dedup.Seen)
 
 	lost := reserve(t, long, "lost", dedup.Fresh)
-	do(t, client, "FLUSHALL") // as after a failover
+	onEach(t, client, "FLUSHALL") // as after a failover
 	if err := long.Extend(t.Context(), lost); !errors.Is(err, broker.ErrLeaseLost) {
 		t.Errorf("extend of what is lost: %v", err)
 	}
@@ -153,8 +163,9 @@ func TestTakeover(t *testing.T) {
 // TestCopies: many holders at once; each message has its effect once, and one of a
 // hundred who ask for the same key at the same time gets it (idempot-dev/idempot-js#182,
 // Particular/NServiceBus#4086).
-func TestCopies(t *testing.T) {
-	client := connect(t, start(t))
+func TestCopies(t *testing.T) { copies(t, connect(t, start(t))) }
+
+func copies(t *testing.T, client rueidis.Client) {
 	l := dedup.NewLease(open(t, client, redis.Options{}), "c", dedup.LeaseOptions{})
 	var fresh atomic.Int64
 	var wg sync.WaitGroup
@@ -258,5 +269,91 @@ func TestFaults(t *testing.T) {
 		if outcome != want {
 			t.Errorf("%v: %v", outcome, err)
 		}
+	}
+}
+
+// TestDoubt: that a holder was gone without a word isn't forgotten when the next one
+// gives the key back, nor what a holder gives back that can't say whether its effect
+// took place.
+func TestDoubt(t *testing.T) {
+	client := connect(t, start(t))
+	s := open(t, client, redis.Options{})
+	short := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: 50 * time.Millisecond})
+	long := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: time.Minute})
+	reserve(t, short, "a", dedup.Fresh)
+	var next dedup.Reservation
+	for deadline := time.Now().Add(20 * time.Second); next.Claim != dedup.Fresh; next = long.Reserve(t.Context(), byID("a"))[0] {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", next)
+		}
+	}
+	again := func(doubt bool) {
+		t.Helper()
+		if !next.TakenOver {
+			t.Errorf("%+v: nobody knows of the first", next)
+		}
+		next.TakenOver = doubt
+		if err := errors.Join(long.Release(t.Context(), &next), long.Release(t.Context(), &next)); err != nil {
+			t.Error(err)
+		}
+		if err := long.Extend(t.Context(), &next); !errors.Is(err, broker.ErrLeaseLost) {
+			t.Errorf("extend after release: %v", err)
+		}
+		fence := next.Fence
+		if next = long.Reserve(t.Context(), byID("a"))[0]; next.Claim != dedup.Fresh || next.Fence <= fence {
+			t.Errorf("%+v", next)
+		}
+	}
+	again(true)
+	again(true)
+	again(false) // who has found out
+	if next.TakenOver {
+		t.Errorf("%+v: it was found out", next)
+	}
+	if err := long.Complete(t.Context(), &next); err != nil {
+		t.Error(err)
+	}
+	reserve(t, long, "a", dedup.Seen)
+}
+
+// TestLeaseOverWindow: a record lasts as long as its lease, also where the window is
+// shorter.
+func TestLeaseOverWindow(t *testing.T) {
+	client := connect(t, start(t))
+	s := open(t, client, redis.Options{Window: 50 * time.Millisecond})
+	l := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: time.Minute})
+	r := reserve(t, l, "a", dedup.Fresh)
+	if err := l.Extend(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+	keys, err := client.Do(t.Context(), client.B().Keys().Pattern("*").Build()).AsStrSlice()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("%q, %v", keys, err)
+	}
+	ttl, err := client.Do(t.Context(), client.B().Pttl().Key(keys[0]).Build()).AsInt64()
+	if err != nil || ttl < 50_000 {
+		t.Errorf("kept for %d ms, %v", ttl, err)
+	}
+	reserve(t, l, "a", dedup.Held)
+	if err := l.Release(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFullMeanwhile: a server that became full while an effect ran takes no record of it; who
+// asked is told that the effect took place.
+func TestFullMeanwhile(t *testing.T) {
+	client := connect(t, start(t))
+	l := dedup.NewLease(open(t, client, redis.Options{}), "c", dedup.LeaseOptions{Attempts: 2})
+	outcome, result, err := l.Once(t.Context(), byID("a"), func(context.Context, int64) ([]byte, error) {
+		do(t, client, "CONFIG", "SET", "maxmemory", "1")
+		return []byte("paid"), nil
+	})
+	if outcome != dedup.Unknown || !errors.Is(err, dedup.ErrCommitUnknown) || !errors.Is(err, broker.ErrBusy) || string(result) != "paid" {
+		t.Errorf("%v, %q: %v", outcome, result, err)
+	}
+	do(t, client, "CONFIG", "SET", "maxmemory", "0")
+	if r := l.Reserve(t.Context(), byID("a"))[0]; r.Claim != dedup.Held {
+		t.Errorf("%+v", r)
 	}
 }

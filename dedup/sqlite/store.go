@@ -57,9 +57,11 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.Horizon.Check(o.Window)
 }
 
-// Store keeps markers and positions in a SQLite database. It implements
-// [dedup.Driver] and [dedup.PositionDriver], and is safe for concurrent use.
+// Store keeps markers, positions, calls and outboxes in a SQLite database. It implements
+// [dedup.Driver], [dedup.PositionDriver], [dedup.CallDriver] and [dedup.OutboxDriver], and
+// is safe for concurrent use.
 type Store struct {
+	*calls
 	db     *sql.DB
 	owned  bool
 	engine sqltx.Engine
@@ -68,7 +70,10 @@ type Store struct {
 	insert, insertTimed, move *sql.Stmt
 }
 
-var _ dedup.PositionDriver[*sql.Tx] = (*Store)(nil)
+var (
+	_ dedup.PositionDriver[*sql.Tx] = (*Store)(nil)
+	_ dedup.CallDriver              = (*Store)(nil)
+)
 
 // Open opens or makes the database in the file path, with what this package needs
 // in it. It refuses a database in memory, whose markers end with the process. The
@@ -114,6 +119,7 @@ func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 func (s *Store) start(ctx context.Context) error {
 	s.engine = sqltx.Engine{DB: s.db, CommitTimeout: s.o.BusyTimeout + 10*time.Second,
 		Refused: refused, Dead: func(error) bool { return false }}
+	s.calls = s.newCalls()
 	if err := s.Migrate(ctx); err != nil {
 		return err
 	}

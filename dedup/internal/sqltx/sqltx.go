@@ -5,6 +5,7 @@ package sqltx
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
@@ -18,6 +19,10 @@ type Engine struct {
 	Options *sql.TxOptions
 	// Begun, where not nil, runs first in each transaction.
 	Begun func(ctx context.Context, tx *sql.Tx) error
+	// Ended, where not empty, is the statement that undoes on the connection what Begun
+	// changed. A connection that may still be in the transaction, or doesn't take it,
+	// is closed.
+	Ended string
 	// Refused reports whether the error of a commit says that nothing was
 	// committed, rather than that nobody knows.
 	Refused func(err error) bool
@@ -49,11 +54,12 @@ func (e *Engine) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 		_ = tx.Rollback()
 		return lost("begin", context.Cause(ctx))
 	}
-	ended := false
+	ended, clean := false, false
 	defer func() {
 		if !ended { // f panicked, or ended the goroutine
-			_ = tx.Rollback()
+			clean = tx.Rollback() == nil
 		}
+		e.restore(ctx, conn, clean)
 	}()
 	if e.Begun != nil {
 		if err = e.Begun(ctx, tx); err != nil {
@@ -68,7 +74,8 @@ func (e *Engine) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 	}
 	if err != nil {
 		ended = true
-		if rollback := tx.Rollback(); rollback != nil && !errors.Is(rollback, sql.ErrTxDone) && e.Dead(rollback) {
+		rollback := tx.Rollback()
+		if clean = rollback == nil; rollback != nil && !errors.Is(rollback, sql.ErrTxDone) && e.Dead(rollback) {
 			return fmt.Errorf("%w: %w", dedup.ErrLost, err)
 		}
 		return err
@@ -78,15 +85,36 @@ func (e *Engine) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 	ended = true
 	switch err = tx.Commit(); {
 	case err == nil:
+		clean = true
 		return nil
 	case e.Refused(err):
 		// The connection may still be in the transaction, which database/sql
 		// takes for ended.
-		_, _ = conn.ExecContext(txCtx, "ROLLBACK")
+		_, rollback := conn.ExecContext(txCtx, "ROLLBACK")
+		clean = rollback == nil
 		return err
 	}
-	_, _ = conn.ExecContext(txCtx, "ROLLBACK")
+	_, rollback := conn.ExecContext(txCtx, "ROLLBACK")
+	clean = rollback == nil
 	return fmt.Errorf("%w: %w", dedup.ErrCommitUnknown, err)
+}
+
+// restoreTimeout bounds what is done with a connection behind a transaction.
+const restoreTimeout = 5 * time.Second
+
+// restore makes the connection fit for others, or closes it.
+func (e *Engine) restore(ctx context.Context, conn *sql.Conn, clean bool) {
+	if e.Ended == "" {
+		return
+	}
+	if clean {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
+		defer cancel()
+		if _, err := conn.ExecContext(ctx, e.Ended); err == nil {
+			return
+		}
+	}
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
 func lost(what string, err error) error { return fmt.Errorf("%w: %s: %w", dedup.ErrLost, what, err) }

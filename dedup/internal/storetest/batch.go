@@ -12,7 +12,7 @@ import (
 )
 
 // batch: of ten messages one was applied before and one comes twice; the other
-// eight, and the first of those, are applied.
+// eight, and the first of those, are applied (JasperFx/wolverine#93).
 func batch[T any](t *testing.T, s Setup[T]) {
 	ctx, in := t.Context(), dedup.New[T](s.Driver, "c", quick)
 	ids := series("m", 10)

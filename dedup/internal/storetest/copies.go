@@ -78,7 +78,7 @@ func together(f func(consumer int)) {
 }
 
 // copies: each of many messages is handled by all consumers at the same time until
-// it may be acked.
+// it may be acked (Particular/NServiceBus#4086).
 func copies[T any](t *testing.T, s Setup[T]) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

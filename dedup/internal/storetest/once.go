@@ -10,7 +10,8 @@ import (
 	"github.com/onceline/onceline/dedup"
 )
 
-// once: a message has its effect once for each consumer, and its key must be valid.
+// once: a message has its effect once for each consumer (MassTransit/MassTransit#3543),
+// and its key must be valid.
 func once[T any](t *testing.T, s Setup[T]) {
 	ctx := t.Context()
 	billing, shipping := dedup.New[T](s.Driver, "billing", quick), dedup.New[T](s.Driver, "shipping", quick)

@@ -13,31 +13,6 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// BenchmarkOnce: messages one by one, and a hundred at a time, whose ratio is what
-// pipelining gives.
-func BenchmarkOnce(b *testing.B) {
-	client := connect(b, start(b))
-	s := open(b, client, redis.Options{})
-	n := 0
-	for _, size := range []int{1, 10, 100} {
-		b.Run(fmt.Sprint("batch=", size), func(b *testing.B) {
-			l := dedup.NewLease(s, fmt.Sprint("c", size, b.N), dedup.LeaseOptions{})
-			keys := make([]dedup.Key, size)
-			for done := 0; done < b.N; done += size {
-				for i := range keys {
-					keys[i] = byID(strconv.Itoa(n))
-					n++
-				}
-				for _, r := range l.OnceBatch(b.Context(), keys, func(context.Context, int, int64) ([]byte, error) { return nil, nil }) {
-					if r.Outcome != dedup.Applied {
-						b.Fatal(r)
-					}
-				}
-			}
-		})
-	}
-}
-
 // TestFootprint measures what a record without a result takes. It takes a while:
 // ONCELINE_FOOTPRINT holds the number of records.
 func TestFootprint(t *testing.T) {

@@ -4,36 +4,12 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/mysql"
 )
-
-// BenchmarkInbox: messages one by one, and a hundred in a transaction.
-func BenchmarkInbox(b *testing.B) {
-	server := start(b)
-	db := newDatabase(b, server, connect(b, server, ""), "interpolateParams=true")
-	s := open(b, db, mysql.Options{})
-	n := 0
-	for _, size := range []int{1, 10, 100} {
-		b.Run(fmt.Sprint("batch=", size), func(b *testing.B) {
-			in := dedup.New[*sql.Tx](s, "c", dedup.Options{})
-			ids := make([]string, size)
-			for done := 0; done < b.N; done += size {
-				for i := range ids {
-					ids[i] = strconv.Itoa(n)
-					n++
-				}
-				if _, err := dedup.OnceBatch(b.Context(), in, ids, func(id string) dedup.Key { return dedup.Key{ID: id} }, effect); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
 
 // TestFootprint measures the bytes of a marker, index included, in a table of many,
 // written as an inbox writes them. It takes a while, and runs where
