@@ -150,7 +150,7 @@ func TestPosition(t *testing.T) {
 func TestCalls(t *testing.T) {
 	r := newRig(t)
 	store := openStore(t, sqlite.Options{})
-	c, err := dedup.NewCalls(store, "psp", dedup.CallOptions{Bound: time.Millisecond, Took: r.Took(otel.Calls, "psp")})
+	c, err := dedup.NewCalls(store, "psp", dedup.CallOptions{Bound: time.Minute, Took: r.Took(otel.Calls, "psp")})
 	must(t, err)
 	defer r.Calls(c)()
 	r.want(map[string]float64{"onceline.calls.open onceline.consumer=psp": 0, "onceline.calls.open_age": 0, "stuck_processing_records": 0})
