@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -139,9 +140,7 @@ func TestFailingKey(t *testing.T) {
 		at := slices.Index(order, "006")
 		others := 0
 		for _, id := range order[:at] {
-			var n int
-			fmt.Sscan(id, &n)
-			if n%3 != 0 {
+			if n, _ := strconv.Atoi(id); n%3 != 0 {
 				others++
 			}
 		}
