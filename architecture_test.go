@@ -68,8 +68,9 @@ var rooms = []struct {
 	{"dedup/redis", []string{"broker", "dedup"}, true},
 	{"dedup/sqlite", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup", []string{"broker"}, false},
+	{"bridge", []string{"broker", "broker/boundary", "dedup"}, false},
 	{"docs", nil, false},
-	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/postgres", "dedup/redis", "dedup/sqlite"}, true},
+	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "bridge", "dedup", "dedup/postgres", "dedup/redis", "dedup/sqlite"}, true},
 }
 
 func TestImports(t *testing.T) {

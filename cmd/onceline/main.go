@@ -97,6 +97,6 @@ Hop 1 is producer to broker, hop 2 broker to consumer, hop 3 consumer to effect.
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newSize(), newExplain(), newDiff(), newDiscover(), newCheck(), newClaims(), newMutants(), newVersion(), newURLs(), newReference())
+	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newBridge(), newSize(), newExplain(), newDiff(), newDiscover(), newCheck(), newClaims(), newMutants(), newVersion(), newURLs(), newReference())
 	return root
 }
