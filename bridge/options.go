@@ -81,6 +81,11 @@ type Options struct {
 	// 16.
 	Hops int
 
+	// HoldOff is waited for before the first message is taken. Where a source brings what
+	// a consumer held that was killed only when its lease is over, and what is behind it
+	// at once (NATS, Service Bus, Pub/Sub), it keeps the order of the keys over a
+	// restart: give it the lease.
+	HoldOff time.Duration
 	// Count ends the bridge after so many messages were moved or skipped. Zero sets no
 	// limit.
 	Count uint64

@@ -87,13 +87,14 @@ func Judge(p Pairing) Promise {
 		say("%s doesn't know IDs over a producer's restart: for each answer that is lost, and for what was under way at each kill, there is one more copy with the same ID.", p.To.Broker)
 		say("The consumers behind it need an inbox, which makes their effects happen once. An inbox of the bridge's own (--inbox) keeps what the source brings twice from becoming copies, but not those of the bridge's own publishes.")
 	}
-	order := p.From.Entries[boundary.DeliverOrderKey].Declared
 	note := func(format string, a ...any) { out.Notes = append(out.Notes, fmt.Sprintf(format, a...)) }
-	switch order {
-	case boundary.None:
+	switch p.From.Entries[boundary.DeliverOrderRedelivery].Declared {
+	case boundary.None, boundary.Overtaken:
 		note("%s brings the messages of a key in no order; they are moved in the order in which they come.", p.From.Broker)
-	case boundary.UntilNack, boundary.UntilExpiry:
-		note("%s keeps the order of a key until a message is delivered again.", p.From.Broker)
+	default:
+		if text := p.From.Entries[boundary.DeliverOrderRedelivery].Note; text != "" {
+			note("The order of a key at the source, when messages come again: %s", text)
+		}
 	}
 	if p.Stays {
 		return out

@@ -21,6 +21,9 @@ func hopeless(err error) bool {
 
 // receive takes messages in hand as far as there is room.
 func (r *run) receive() {
+	if r.o.HoldOff > 0 && !pause(r.ctx, r.o.HoldOff) {
+		return
+	}
 	failures := 0
 	quiet := time.Now() // since when the source has had nothing
 	for {

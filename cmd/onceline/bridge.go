@@ -38,6 +38,7 @@ type bridgeFlags struct {
 	patience, keep               time.Duration
 	batch, lanes, inFlight, hops int
 	timeout, every, within       time.Duration
+	holdOff                      time.Duration
 }
 
 func newBridge() *cobra.Command {
@@ -116,6 +117,7 @@ or the database can't be reached.`,
 	flags.StringVar(&f.toPlace, "to-place", "", "the far side's name in bridge-path (default scheme, host and --topic)")
 	flags.BoolVar(&f.noPath, "no-path", false, "add no bridge-path, and look for no loop")
 	flags.IntVar(&f.hops, "hops", 16, "how many places a message may have left; more are refused")
+	flags.DurationVar(&f.holdOff, "hold-off", 0, "wait so long at the start: the source's lease lets what a killed bridge held come again first, in order")
 	flags.BoolVar(&f.drain, "drain", false, "end when the source has had nothing for --wait")
 	flags.DurationVar(&f.wait, "wait", 0, "with --drain (default 5s; for Kafka 50s, so long may a member that was killed hold messages)")
 	flags.Uint64Var(&f.count, "count", 0, "end after this many messages (default no limit)")
@@ -163,7 +165,7 @@ func (f *bridgeFlags) verify() error {
 		return errors.New("bridge: --from-place and --to-place are for bridge-path, which --no-path switches off")
 	case f.batch < 1 || f.lanes < 0 || f.inFlight < 0 || f.hops < 1 || f.lanes > dedup.OutboxLanes:
 		return fmt.Errorf("bridge: --batch and --hops must be above zero, --in-flight not under it, --lanes from 1 to %d", dedup.OutboxLanes)
-	case f.wait < 0 || f.patience < 0 || f.window < 0 || f.every < 0 || f.timeout <= 0 || f.within <= 0 || f.keep <= 0:
+	case f.wait < 0 || f.holdOff < 0 || f.patience < 0 || f.window < 0 || f.every < 0 || f.timeout <= 0 || f.within <= 0 || f.keep <= 0:
 		return errors.New("bridge: --publish-timeout, --stop-within and --keep must be above zero, other durations not under it")
 	}
 	f.fill()
@@ -215,7 +217,7 @@ func placeOf(raw, topic string) string {
 func (f *bridgeFlags) options(together bool, hook func(error)) bridge.Options {
 	o := bridge.Options{Batch: f.batch, Lanes: f.lanes, InFlight: f.inFlight, Together: together && !f.apart,
 		Window: f.window, Late: policies[f.late], Refused: policies[f.refused], From: f.fromPlace, To: f.toPlace, Hops: f.hops,
-		Count: f.count, Patience: f.patience, PublishTimeout: f.timeout, StopTimeout: f.within, ErrorHook: hook}
+		HoldOff: f.holdOff, Count: f.count, Patience: f.patience, PublishTimeout: f.timeout, StopTimeout: f.within, ErrorHook: hook}
 	if f.drain {
 		o.Idle = f.wait
 	}

@@ -19,6 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	runIfCommand()
 	localstack.RunIfChild()
 	conformance.RunIfWorker(targets.Stores()...)
 	// A package that Pub/Sub's client imports starts this as it is loaded.
