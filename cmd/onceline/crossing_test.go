@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,12 +94,12 @@ type crossing struct {
 func crossings() []*crossing {
 	return []*crossing{
 		{name: "nats to kafka", from: localstack.NATSName, to: localstack.KafkaName, copies: true, inbox: true,
-			source: broker.Entity{Topic: "orders", Subscription: "ORDERS/bridge", Lease: time.Second}, args: []string{"--hold-off", "1200ms"},
+			source: broker.Entity{Topic: "orders", Subscription: "ORDERS/bridge", Lease: 500 * time.Millisecond}, args: []string{"--hold-off", "600ms"},
 			far: broker.Entity{Topic: "orders", Subscription: "orders/far"}, toQuery: "?session=6s"},
 		{name: "rabbitmq to nats", from: localstack.RabbitMQName, to: localstack.NATSName, noSettleAnswer: true,
 			source: broker.Entity{Topic: "orders", Subscription: "orders/bridge"},
 			far:    broker.Entity{Topic: "orders", Subscription: "FAR/far"}},
-		{name: "sqs fifo to service bus", from: localstack.SQSName, to: localstack.ServiceBusName, fromQuery: "/?anonymous=true",
+		{name: "sqs fifo to service bus", from: localstack.SQSName, to: localstack.ServiceBusName,
 			source: broker.Entity{Topic: "orders.fifo", Subscription: "orders.fifo", Lease: time.Second},
 			far:    broker.Entity{Topic: "far", Subscription: "far"}},
 		{name: "kafka to a database", from: localstack.KafkaName, fromQuery: "?session=1s", inbox: true,
@@ -200,7 +202,7 @@ func (c *crossing) killAt(e localstack.Emulator, f localstack.Fault) {
 // drain ends what is left, in a process that isn't killed.
 func (c *crossing) drain() {
 	c.t.Helper()
-	p := c.bridge("--drain", "--wait", "3s")
+	p := c.bridge("--drain", "--wait", "1500ms")
 	select {
 	case err := <-p.ended:
 		if err != nil {
@@ -215,12 +217,28 @@ func (c *crossing) drain() {
 // arrived returns the IDs that are at the far side, in their order, by key.
 func (c *crossing) arrived() map[string][]string {
 	c.t.Helper()
-	got := map[string][]string{}
-	add := func(id, key string, hs broker.Headers) {
+	type place struct {
+		id string
+		at uint64
+	}
+	places := map[string][]place{}
+	add := func(id, key string, hs broker.Headers, at uint64) {
 		if n, err := strconv.Atoi(id); err != nil || key != "k"+strconv.Itoa(n%c.keys) || hs.Get("n") != strconv.Itoa(n) || hs.Get("bridge-path") == "" {
 			c.t.Errorf("%s: %q arrived with key %q and %v", c.name, id, key, hs)
 		}
-		got[key] = append(got[key], id)
+		places[key] = append(places[key], place{id, at})
+	}
+	// By where the far side keeps them: a Service Bus queue without sessions has an order
+	// and doesn't hand out in it.
+	sorted := func() map[string][]string {
+		got := map[string][]string{}
+		for key, ps := range places {
+			slices.SortStableFunc(ps, func(a, b place) int { return cmp.Compare(a.at, b.at) })
+			for _, p := range ps {
+				got[key] = append(got[key], p.id)
+			}
+		}
+		return got
 	}
 	if c.to == "" {
 		store, err := sqlite.Open(c.t.Context(), filepath.Join(c.dir, "bridge.db"), sqlite.Options{})
@@ -232,7 +250,7 @@ func (c *crossing) arrived() map[string][]string {
 		if _, err := dedup.NewRelay(store, "orders", to, dedup.RelayOptions{Batch: 1000}).Drain(c.t.Context()); err != nil {
 			c.t.Fatal(err)
 		}
-		return got
+		return sorted()
 	}
 	rcv, err := c.toConn.OpenReceiver(c.t.Context(), c.far.Subscription)
 	if err != nil {
@@ -258,13 +276,13 @@ func (c *crossing) arrived() map[string][]string {
 		for i := range ds {
 			s[i] = broker.Settlement{Delivery: &ds[i], Action: broker.Ack}
 			distinct[ds[i].ID] = true
-			add(ds[i].ID, ds[i].Key, ds[i].Headers)
+			add(ds[i].ID, ds[i].Key, ds[i].Headers, ds[i].Position.Offset)
 		}
 		if err := rcv.Settle(c.t.Context(), s); err != nil {
 			c.t.Error(err)
 		}
 	}
-	return got
+	return sorted()
 }
 
 // effects are what a consumer behind the far side does, by an inbox of its own.
@@ -333,7 +351,7 @@ func (c *crossing) check(most int) {
 // collector is a publisher that keeps what it gets.
 type collector struct {
 	mu  sync.Mutex
-	add func(id, key string, hs broker.Headers)
+	add func(id, key string, hs broker.Headers, at uint64)
 }
 
 func (c *collector) Publish(_ context.Context, msgs ...broker.Message) ([]broker.Receipt, error) {
@@ -341,7 +359,7 @@ func (c *collector) Publish(_ context.Context, msgs ...broker.Message) ([]broker
 	defer c.mu.Unlock()
 	out := make([]broker.Receipt, len(msgs))
 	for i := range msgs {
-		c.add(msgs[i].ID, msgs[i].Key, msgs[i].Headers)
+		c.add(msgs[i].ID, msgs[i].Key, msgs[i].Headers, 0)
 		out[i].Verdict = broker.Stored
 	}
 	return out, nil
@@ -407,7 +425,7 @@ func TestCrossingsAtLength(t *testing.T) {
 				p := c.bridge("--drain", "--wait", "10s")
 				pause := time.Duration((1 + 2*rand.Float64()) * float64(time.Second))
 				if strings.Contains(strings.Join(c.args, " "), "--hold-off") {
-					pause += 1200 * time.Millisecond
+					pause += 600 * time.Millisecond
 				}
 				timer := time.NewTimer(pause)
 				select {
