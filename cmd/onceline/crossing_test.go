@@ -27,6 +27,7 @@ import (
 const asCommand = "ONCELINE_TEST_COMMAND"
 
 func runIfCommand() {
+	runIfConsumer()
 	if os.Getenv(asCommand) != "" {
 		_ = os.Unsetenv(asCommand)
 		main()
@@ -447,4 +448,3 @@ func TestCrossingsAtLength(t *testing.T) {
 		})
 	}
 }
-
