@@ -17,8 +17,6 @@ type Pairing struct {
 	// Window is how long the far side's topic remembers an ID, of its publisher's
 	// Limits; 0 is none.
 	Window time.Duration
-	// Together is what is asked for by [Options].Together.
-	Together bool
 }
 
 // Grade is how often a message is at the far side.
@@ -52,7 +50,8 @@ type Promise struct {
 	Why []string
 	// Notes are what changes on the way beside the number of copies.
 	Notes []string
-	// Together is whether the far side keeps the order of a key in one Publish.
+	// Together is what [Options].Together may be: the far side keeps the order of a key in
+	// one Publish over a failure.
 	Together bool
 }
 
@@ -98,9 +97,6 @@ func Judge(p Pairing) Promise {
 	}
 	if p.Stays {
 		return out
-	}
-	if p.Together && !out.Together {
-		note("%s doesn't keep the order of a key when one of several in a Publish fails.", p.To.Broker)
 	}
 	if p.To.Entries[boundary.PublishOrderKey].Declared == boundary.None {
 		note("%s keeps no order of a key.", p.To.Broker)

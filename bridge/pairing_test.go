@@ -50,11 +50,8 @@ func TestJudge(t *testing.T) {
 	if stays.Grade != bridge.Once || !strings.Contains(strings.Join(stays.Notes, " "), "no order") {
 		t.Errorf("%+v", stays)
 	}
-	narrow := bridge.Judge(bridge.Pairing{From: pubsub.Boundary(), To: servicebus.BoundaryQueue(), Window: minute, Together: true})
+	narrow := bridge.Judge(bridge.Pairing{From: pubsub.Boundary(), To: servicebus.BoundaryQueue(), Window: minute})
 	if !strings.Contains(strings.Join(narrow.Notes, " "), "256 KiB") {
 		t.Errorf("%+v", narrow)
-	}
-	if apart := bridge.Judge(bridge.Pairing{From: pubsub.Boundary(), To: nats.Boundary(), Window: minute, Together: true}); !strings.Contains(strings.Join(apart.Notes, " "), "doesn't keep the order") {
-		t.Errorf("%+v", apart)
 	}
 }

@@ -120,7 +120,10 @@ func (r *run) poison(t *task, why error, late bool) fate {
 			return kept
 		case tries < settleTries && unanswered(o.Err) && pause(r.settling, r.o.delay(tries)):
 		default:
-			stopped.Err = fmt.Errorf("%w; and it can't be dead-lettered: %w", why, errors.Join(o.Err, err))
+			if o.Err != nil {
+				err = o.Err
+			}
+			stopped.Err = fmt.Errorf("%w; and it can't be dead-lettered: %w", why, err)
 			r.end(stopped)
 			return kept
 		}

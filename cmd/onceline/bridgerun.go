@@ -111,7 +111,7 @@ func (f *bridgeFlags) open(ctx context.Context, said *lineWriter) (*spans, error
 
 // judge says what the pair gives, and refuses one that isn't asked for.
 func (f *bridgeFlags) judge(s *spans, said *lineWriter) (bridge.Promise, error) {
-	p := bridge.Pairing{Inbox: s.box != nil, Stays: s.far == nil, Together: !f.apart}
+	p := bridge.Pairing{Inbox: s.box != nil, Stays: s.far == nil}
 	var err error
 	if p.From, err = declared(f.from, s.rcv); err != nil {
 		return bridge.Promise{}, err
