@@ -36,9 +36,9 @@ func runIfCommand() {
 
 // process is the program in a process of its own.
 type process struct {
-	cmd    *exec.Cmd
-	stderr watched
-	ended  chan error
+	cmd            *exec.Cmd
+	stdout, stderr *watched
+	ended          chan error
 }
 
 func spawn(t testing.TB, args ...string) *process {
@@ -47,9 +47,14 @@ func spawn(t testing.TB, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(exe, args...), stderr: watched{more: make(chan struct{}, 1)}, ended: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), asCommand+"=1")
-	p.cmd.Stderr = &p.stderr
+	return start(t, exec.Command(exe, args...), asCommand+"=1")
+}
+
+func start(t testing.TB, cmd *exec.Cmd, env string) *process {
+	t.Helper()
+	p := &process{cmd: cmd, stdout: newWatched(), stderr: newWatched(), ended: make(chan error, 1)}
+	p.cmd.Env = append(os.Environ(), env)
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +69,7 @@ func (p *process) kill(t testing.TB) {
 	if err := <-p.ended; err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.ExitCode() > 0 {
-			t.Errorf("ended by itself: %v: %s", err, p.stderr.String())
+			t.Errorf("ended by itself: %v: %s", err, p.stderr)
 		}
 	}
 }
@@ -195,7 +200,7 @@ func (c *crossing) killAt(e localstack.Emulator, f localstack.Fault) {
 		wait = i.WaitApplied
 	}
 	if err := wait(ctx); err != nil {
-		c.t.Errorf("%s: %v: %s", c.name, err, p.stderr.String())
+		c.t.Errorf("%s: %v: %s", c.name, err, p.stderr)
 	}
 	c.killed++
 }
@@ -207,11 +212,11 @@ func (c *crossing) drain() {
 	select {
 	case err := <-p.ended:
 		if err != nil {
-			c.t.Errorf("%s: drain: %v: %s", c.name, err, p.stderr.String())
+			c.t.Errorf("%s: drain: %v: %s", c.name, err, p.stderr)
 		}
 	case <-time.After(5 * time.Minute):
 		p.kill(c.t)
-		c.t.Errorf("%s: the drain doesn't end: %s", c.name, p.stderr.String())
+		c.t.Errorf("%s: the drain doesn't end: %s", c.name, p.stderr)
 	}
 }
 
@@ -408,6 +413,18 @@ func TestCrossings(t *testing.T) {
 	}
 }
 
+// movedBy is the number of messages in the last line that a bridge printed.
+func movedBy(stdout string) (n uint64) {
+	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
+	_, _ = fmt.Sscanf(lines[len(lines)-1], "moved %d ", &n)
+	return n
+}
+
+// works reports whether a bridge or its relay has moved something.
+func works(stdout string) bool {
+	return movedBy(stdout) > 0 || strings.Contains(stdout, "relay: sent ") && !strings.Contains(stdout[strings.LastIndex(stdout, "moved "):], "relay: sent 0 ")
+}
+
 // TestCrossingsAtLength: so many messages as the variable says, killed every two seconds.
 func TestCrossingsAtLength(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("ONCELINE_BRIDGE"))
@@ -422,29 +439,33 @@ func TestCrossingsAtLength(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.start(t, n, 200)
 			began := time.Now()
-			for {
-				p := c.bridge("--drain", "--wait", "10s")
-				pause := time.Duration((1 + 2*rand.Float64()) * float64(time.Second))
-				if strings.Contains(strings.Join(c.args, " "), "--hold-off") {
-					pause += 600 * time.Millisecond
-				}
-				timer := time.NewTimer(pause)
-				select {
-				case err := <-p.ended:
-					timer.Stop()
-					if err != nil {
-						t.Fatalf("%v: %s", err, p.stderr.String())
+			moved := uint64(0)
+			for ended := false; !ended; {
+				p := c.bridge("--drain", "--wait", "5s", "--every", "100ms")
+				// It is killed while it works, and not while it finds that nothing is left.
+				var alarm <-chan time.Time
+				for alive := true; alive; {
+					select {
+					case err := <-p.ended:
+						if err != nil {
+							t.Fatalf("%v: %s", err, p.stderr)
+						}
+						alive, ended = false, true
+					case <-p.stdout.more:
+						if alarm == nil && works(p.stdout.String()) {
+							alarm = time.After(time.Duration((0.5 + 3*rand.Float64()) * float64(time.Second)))
+						}
+					case <-alarm:
+						p.kill(t)
+						c.killed++
+						alive = false
 					}
-				case <-timer.C:
-					p.kill(t)
-					c.killed++
-					continue
 				}
-				break
+				moved += movedBy(p.stdout.String())
 			}
 			took := time.Since(began)
 			c.check(1000 * c.killed)
-			t.Logf("%d messages moved in %v, killed %d times, %d copies", c.published, took, c.killed, c.copiesArrived)
+			t.Logf("%d messages in %v, %d moves, killed %d times, %d copies", c.published, took, moved, c.killed, c.copiesArrived)
 		})
 	}
 }

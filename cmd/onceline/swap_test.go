@@ -71,14 +71,7 @@ func (s *swapped) consumer(e localstack.Emulator, subscription string) *process 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(exe, subscription, s.path), stderr: watched{more: make(chan struct{}, 1)}, ended: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), asConsumer+"="+e.URL())
-	p.cmd.Stderr = &p.stderr
-	if err := p.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	go func() { p.ended <- p.cmd.Wait() }()
-	return p
+	return start(s.t, exec.Command(exe, subscription, s.path), asConsumer+"="+e.URL())
 }
 
 func (s *swapped) publish(n int, to ...broker.Publisher) {
@@ -154,7 +147,7 @@ func TestSwap(t *testing.T) {
 	onA := s.consumer(s.a, "orders/app")
 	s.publish(50, s.toA)
 	if n := s.rows(50, "true"); n != 50 {
-		t.Fatalf("%d effects before: %s", n, onA.stderr.String())
+		t.Fatalf("%d effects before: %s", n, onA.stderr)
 	}
 
 	// 1. The far side, and consumers on both: dual-read. One is killed on the way.
@@ -171,7 +164,7 @@ func TestSwap(t *testing.T) {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 	bridge := spawn(t, args...)
-	for !seen(&bridge.stderr, "exactly once, within the window") {
+	for !seen(bridge.stderr, "exactly once, within the window") {
 		time.Sleep(5 * time.Millisecond)
 	}
 	for _, f := range []struct {
@@ -185,7 +178,7 @@ func TestSwap(t *testing.T) {
 		s.publish(50, s.toA)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		if err := i.WaitHit(ctx); err != nil {
-			t.Errorf("%v: %s", err, bridge.stderr.String())
+			t.Errorf("%v: %s", err, bridge.stderr)
 		}
 		cancel()
 		i.Remove()
@@ -217,7 +210,7 @@ func TestSwap(t *testing.T) {
 	onB = s.consumer(s.b, "ORDERS/app")
 	defer func() { onB.kill(t) }()
 	if n := s.rows(s.published, "true"); n != s.published {
-		t.Errorf("%d effects of %d messages: %s", n, s.published, onB.stderr.String())
+		t.Errorf("%d effects of %d messages: %s", n, s.published, onB.stderr)
 	}
 	if n := s.rows(0, "id IN (SELECT id FROM effect GROUP BY id HAVING count(*) > 1)"); n != 0 {
 		t.Errorf("%d effects are of messages that have several", n)
