@@ -81,19 +81,17 @@ type crossing struct {
 	fromQuery, toQuery    string
 	source, far           broker.Entity
 	args                  []string
-	inbox                 bool
+	inbox, postgres       bool
+	database              string
 	copies                bool // the far side doesn't know IDs: effects behind an inbox are counted
 	noSettleAnswer        bool // the source's protocol has no answer to an ack
 	source0, source1      localstack.Emulator
 	t                     testing.TB
 	fromConn, toConn      broker.Conn
 	in                    broker.Publisher
-	out                   broker.Receiver
-	box                   *outbox
 	dir                   string
 	published             int
 	keys                  int
-	redelivery            time.Duration
 	killed, copiesArrived int
 }
 
@@ -110,6 +108,15 @@ func crossings() []*crossing {
 			far:    broker.Entity{Topic: "far", Subscription: "far"}},
 		{name: "kafka to a database", from: localstack.KafkaName, fromQuery: "?session=1s", inbox: true,
 			source: broker.Entity{Topic: "orders", Subscription: "orders/bridge"}},
+		{name: "kafka to postgres", from: localstack.KafkaName, fromQuery: "?session=1s", inbox: true, postgres: true,
+			source: broker.Entity{Topic: "orders", Subscription: "orders/bridge"}},
+	}
+}
+
+// needs skips what isn't installed here and wasn't asked for.
+func (c *crossing) needs(t *testing.T) {
+	if c.postgres && !slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "postgres") {
+		t.Skip("needs a PostgreSQL server: set ONCELINE_REQUIRE=postgres")
 	}
 }
 
@@ -155,8 +162,21 @@ func (c *crossing) start(t testing.TB, n, keys int) {
 			c.args = append(c.args, "--topic", c.far.Topic)
 		}
 	}
+	c.database = filepath.Join(c.dir, "bridge.db")
+	if c.postgres {
+		db, err := localstack.StartPostgres(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := db.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		c.database = db.URL()
+	}
 	if c.inbox {
-		c.args = append(c.args, "--inbox", filepath.Join(c.dir, "bridge.db"), "--migrate")
+		c.args = append(c.args, "--inbox", c.database, "--migrate")
 	}
 	if c.copies {
 		c.args = append(c.args, "--copies")
@@ -247,11 +267,11 @@ func (c *crossing) arrived() map[string][]string {
 		return got
 	}
 	if c.to == "" {
-		store, err := sqlite.Open(c.t.Context(), filepath.Join(c.dir, "bridge.db"), sqlite.Options{})
+		store, err := openOutbox(c.t.Context(), c.database, "", false, 2)
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		defer store.Close()
+		defer store.close()
 		to := &collector{add: add}
 		if _, err := dedup.NewRelay(store, "orders", to, dedup.RelayOptions{Batch: 1000}).Drain(c.t.Context()); err != nil {
 			c.t.Fatal(err)
@@ -379,6 +399,7 @@ func (c *collector) Close(context.Context) error { return nil }
 func TestCrossings(t *testing.T) {
 	for _, c := range crossings() {
 		t.Run(c.name, func(t *testing.T) {
+			c.needs(t)
 			t.Parallel()
 			c.start(t, 300, 20)
 			began := time.Now()
@@ -437,6 +458,7 @@ func TestCrossingsAtLength(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
+			c.needs(t)
 			c.start(t, n, 200)
 			began := time.Now()
 			moved := uint64(0)
