@@ -38,11 +38,11 @@ func (b *box) close(t *testing.T) {
 }
 
 // TestThrough: source, inbox and outbox, relay, far side; the source brings each message
-// twice, long after the far side has forgotten the first.
+// twice, and the far side knows no IDs.
 func TestThrough(t *testing.T) {
 	e := entity
 	e.Lease = 200 * time.Millisecond
-	r := newRig(t, e, memory.WithWindow(time.Millisecond))
+	r := newRig(t, e, memory.WithoutDedup())
 	defer r.close()
 	path := filepath.Join(t.TempDir(), "bridge.db")
 	b := openBox(t, path)
