@@ -159,7 +159,7 @@ The help of each command says what that means for it.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newSize(), newAudit(), newRatios(), newExplain(), newDiff(), newDiscover(), newCheck(), newClaims(), newMutants(), newCrashes(), newVersion(), newURLs(), newReference())
+	root.AddCommand(newVerify(), newTargets(), newUp(), newPub(), newSub(), newRelay(), newBridge(), newSize(), newAudit(), newRatios(), newExplain(), newDiff(), newDiscover(), newCheck(), newClaims(), newMutants(), newCrashes(), newVersion(), newURLs(), newReference())
 	return root
 }
 

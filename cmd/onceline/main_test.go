@@ -21,6 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	runIfCommand()
 	localstack.RunIfChild()
 	conformance.RunIfWorker(targets.Stores()...)
 	crashes.RunIfConsumer()
@@ -76,7 +77,7 @@ func TestHelp(t *testing.T) {
 	if stdout, _, code := onceline(t.Context(), "help", "urls"); code != 0 || !strings.Contains(stdout, "servicebus://") {
 		t.Errorf("exit %d: %s", code, stdout)
 	}
-	for _, args := range [][]string{{}, {"--help"}, {"verify", "--help"}, {"up", "--help"}, {"pub", "--help"}, {"sub", "--help"}, {"relay", "--help"}, {"relay", "held", "--help"}, {"size", "--help"}, {"explain", "--help"}, {"claims", "--help"}, {"version", "--help"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"verify", "--help"}, {"up", "--help"}, {"pub", "--help"}, {"sub", "--help"}, {"relay", "--help"}, {"relay", "held", "--help"}, {"bridge", "--help"}, {"size", "--help"}, {"explain", "--help"}, {"claims", "--help"}, {"version", "--help"}} {
 		stdout, stderr, code := onceline(t.Context(), args...)
 		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
 			t.Errorf("%v: exit %d: %s%s", args, code, stdout, stderr)

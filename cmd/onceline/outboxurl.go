@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceline/onceline/bridge"
+	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/mysql"
 	"github.com/onceline/onceline/dedup/postgres"
@@ -32,56 +34,79 @@ type outbox struct {
 	note string
 	// listen hears of new messages; nil where the store can't tell.
 	listen func(topic string) func(ctx context.Context, wake func(), failed func(error))
+	// through puts messages into the outbox of a topic, each once by the marks of the
+	// named consumer, and wakes a relay.
+	through func(consumer, topic string, wake func()) (broker.Publisher, func(context.Context) error)
+	// expire removes marks that are older than they are kept.
+	expire func(ctx context.Context) error
 	close  func() error
+}
+
+// throughOf is outbox.through of a store.
+func throughOf[T any](store interface {
+	dedup.Driver[T]
+	dedup.OutboxDriver[T]
+}) func(consumer, topic string, wake func()) (broker.Publisher, func(context.Context) error) {
+	return func(consumer, topic string, wake func()) (broker.Publisher, func(context.Context) error) {
+		out := dedup.NewOutbox(store, topic, dedup.OutboxOptions{Wake: wake, Others: true})
+		return bridge.Through(dedup.New(store, consumer, dedup.Options{}), out), out.Close
+	}
 }
 
 // openOutbox opens the database at from, whose tables are in schema. It makes missing
 // tables where migrate says so. workers is how many turns will be under way.
 func openOutbox(ctx context.Context, from, schema string, migrate bool, workers int) (*outbox, error) {
+	return openDatabase(ctx, "--from", from, schema, migrate, workers, 0)
+}
+
+// openDatabase is openOutbox for what the flag named flag gives; keep is how long marks
+// of an inbox are kept, zero as long as the store does by itself.
+func openDatabase(ctx context.Context, flag, from, schema string, migrate bool, workers int, keep time.Duration) (*outbox, error) {
 	scheme, rest, ok := strings.Cut(from, "://")
 	switch {
 	case from == "":
-		return nil, fmt.Errorf("no outbox: give --from, or set %s", outboxEnv)
+		return nil, fmt.Errorf("no outbox: give %s, or set %s", flag, outboxEnv)
 	case ok && (scheme == "postgres" || scheme == "postgresql"):
-		return openPostgres(ctx, from, schema, migrate, workers)
+		return openPostgres(ctx, flag, from, schema, migrate, workers, keep)
 	case schema != "":
 		return nil, errors.New("--schema is for PostgreSQL")
 	case ok && (scheme == "mysql" || scheme == "mariadb"):
-		return openMySQL(ctx, from, migrate, workers)
+		return openMySQL(ctx, flag, from, migrate, workers, keep)
 	case ok && scheme == "sqlite":
 		path, err := url.PathUnescape(rest)
 		if err != nil {
-			return nil, errors.New("--from: sqlite://PATH with an escape that isn't one")
+			return nil, errors.New(flag + ": sqlite://PATH with an escape that isn't one")
 		}
-		return openSQLite(ctx, path, migrate)
+		return openSQLite(ctx, flag, path, migrate, keep)
 	case ok: // may hold a password
-		return nil, errors.New("--from: neither postgres://…, mysql://…, mariadb://… nor sqlite://PATH")
+		return nil, errors.New(flag + ": neither postgres://…, mysql://…, mariadb://… nor sqlite://PATH")
 	}
-	return openSQLite(ctx, from, migrate)
+	return openSQLite(ctx, flag, from, migrate, keep)
 }
 
-func openSQLite(ctx context.Context, path string, migrate bool) (*outbox, error) {
+func openSQLite(ctx context.Context, flag, path string, migrate bool, keep time.Duration) (*outbox, error) {
 	if _, err := os.Stat(path); err != nil && !migrate { // Open would make it
-		return nil, runError{fmt.Errorf("--from: %w", err)}
+		return nil, runError{fmt.Errorf("%s: %w", flag, err)}
 	}
-	s, err := sqlite.Open(ctx, path, sqlite.Options{})
+	s, err := sqlite.Open(ctx, path, sqlite.Options{Window: keep})
 	if err != nil {
 		return nil, failure(err)
 	}
-	return &outbox{OutboxStore: s, close: s.Close}, nil
+	expire := func(ctx context.Context) error { _, err := s.Expire(ctx); return err }
+	return &outbox{OutboxStore: s, through: throughOf(s), expire: expire, close: s.Close}, nil
 }
 
-func openPostgres(ctx context.Context, from, schema string, migrate bool, workers int) (*outbox, error) {
+func openPostgres(ctx context.Context, flag, from, schema string, migrate bool, workers int, keep time.Duration) (*outbox, error) {
 	config, err := pgxpool.ParseConfig(from)
 	if err != nil { // its text may show parts of a password that isn't escaped
-		return nil, errors.New("--from: not the address of a PostgreSQL database")
+		return nil, errors.New(flag + ": not the address of a PostgreSQL database")
 	}
 	config.MaxConns = max(config.MaxConns, int32(workers)+2)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return nil, runError{fmt.Errorf("--from: %w", err)}
+		return nil, runError{fmt.Errorf("%s: %w", flag, err)}
 	}
-	s, err := postgres.New(pool, postgres.Options{Schema: schema})
+	s, err := postgres.New(pool, postgres.Options{Schema: schema, Window: keep})
 	if err == nil && migrate {
 		err = s.Migrate(ctx)
 	}
@@ -95,33 +120,36 @@ func openPostgres(ctx context.Context, from, schema string, migrate bool, worker
 		listen: func(topic string) func(context.Context, func(), func(error)) {
 			return postgres.Listener(connect, schema, topic)
 		},
-		close: func() error { pool.Close(); return nil },
+		through: throughOf(s),
+		expire:  func(ctx context.Context) error { _, err := s.Maintain(ctx); return err },
+		close:   func() error { pool.Close(); return nil },
 	}, nil
 }
 
 // openMySQL opens a database by mysql://user:password@host:port/database, whose
 // parameters are those of the driver. What waits for a server that is frozen is bounded,
 // which the driver leaves to its user.
-func openMySQL(ctx context.Context, from string, migrate bool, workers int) (*outbox, error) {
+func openMySQL(ctx context.Context, flag, from string, migrate bool, workers int, keep time.Duration) (*outbox, error) {
 	config, err := mysqlConfig(from)
 	if err != nil { // its text may show parts of a password that isn't escaped
-		return nil, errors.New("--from: not the address of a MySQL or MariaDB database: mysql://USER:PASSWORD@HOST:PORT/DATABASE, and the driver's parameters")
+		return nil, errors.New(flag + ": not the address of a MySQL or MariaDB database: mysql://USER:PASSWORD@HOST:PORT/DATABASE, and the driver's parameters")
 	}
 	connector, err := driversql.NewConnector(config)
 	if err != nil {
-		return nil, errors.New("--from: the parameters of the address don't fit together")
+		return nil, errors.New(flag + ": the parameters of the address don't fit together")
 	}
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(workers + 2)
 	db.SetMaxIdleConns(workers + 2)
-	s, err := mysql.New(ctx, db, mysql.Options{})
+	s, err := mysql.New(ctx, db, mysql.Options{Window: keep})
 	if err == nil && migrate {
 		err = s.Migrate(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(failure(err), db.Close())
 	}
-	box := &outbox{OutboxStore: s, close: db.Close}
+	expire := func(ctx context.Context) error { _, err := s.Expire(ctx); return err }
+	box := &outbox{OutboxStore: s, through: throughOf(s), expire: expire, close: db.Close}
 	if !s.Tested() {
 		box.note = fmt.Sprintf("the server is MySQL %s: its outbox is tested on MariaDB, and untested on MySQL", s.Version())
 	}

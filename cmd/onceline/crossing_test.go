@@ -1,0 +1,503 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/sqlite"
+	"github.com/onceline/onceline/localstack"
+)
+
+// asCommand in the environment makes the test binary the program, for tests that kill it.
+const asCommand = "ONCELINE_TEST_COMMAND"
+
+func runIfCommand() {
+	runIfConsumer()
+	if os.Getenv(asCommand) != "" {
+		_ = os.Unsetenv(asCommand)
+		main()
+	}
+}
+
+// process is the program in a process of its own.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr *watched
+	ended          chan error
+}
+
+func spawn(t testing.TB, args ...string) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, exec.Command(exe, args...), asCommand+"=1")
+}
+
+func start(t testing.TB, cmd *exec.Cmd, env string) *process {
+	t.Helper()
+	p := &process{cmd: cmd, stdout: newWatched(), stderr: newWatched(), ended: make(chan error, 1)}
+	p.cmd.Env = append(os.Environ(), env)
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.ended <- p.cmd.Wait() }()
+	return p
+}
+
+// kill ends it as a power cut would.
+func (p *process) kill(t testing.TB) {
+	t.Helper()
+	_ = p.cmd.Process.Kill() // it may have ended by itself, which its exit code says
+	if err := <-p.ended; err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.ExitCode() > 0 {
+			t.Errorf("ended by itself: %v: %s", err, p.stderr)
+		}
+	}
+}
+
+// crossing is a pair of brokers with a bridge between them.
+type crossing struct {
+	name                  string
+	from, to              string // emulators; to "" stays in the database
+	fromQuery, toQuery    string
+	source, far           broker.Entity
+	args                  []string
+	inbox, postgres       bool
+	database              string
+	copies                bool // the far side doesn't know IDs: effects behind an inbox are counted
+	noSettleAnswer        bool // the source's protocol has no answer to an ack
+	source0, source1      localstack.Emulator
+	t                     testing.TB
+	fromConn, toConn      broker.Conn
+	in                    broker.Publisher
+	dir                   string
+	published             int
+	keys                  int
+	killed, copiesArrived int
+}
+
+func crossings() []*crossing {
+	return []*crossing{
+		{name: "nats to kafka", from: localstack.NATSName, to: localstack.KafkaName, copies: true, inbox: true,
+			source: broker.Entity{Topic: "orders", Subscription: "ORDERS/bridge", Lease: time.Second, Ordered: true},
+			far:    broker.Entity{Topic: "orders", Subscription: "orders/far"}, toQuery: "?session=6s"},
+		{name: "rabbitmq to nats", from: localstack.RabbitMQName, to: localstack.NATSName, noSettleAnswer: true,
+			source: broker.Entity{Topic: "orders", Subscription: "orders/bridge"},
+			far:    broker.Entity{Topic: "orders", Subscription: "FAR/far"}},
+		{name: "sqs fifo to service bus", from: localstack.SQSName, to: localstack.ServiceBusName,
+			source: broker.Entity{Topic: "orders.fifo", Subscription: "orders.fifo", Lease: time.Second},
+			far:    broker.Entity{Topic: "far", Subscription: "far"}},
+		{name: "kafka to a database", from: localstack.KafkaName, fromQuery: "?session=1s", inbox: true,
+			source: broker.Entity{Topic: "orders", Subscription: "orders/bridge"}},
+		{name: "kafka to postgres", from: localstack.KafkaName, fromQuery: "?session=1s", inbox: true, postgres: true,
+			source: broker.Entity{Topic: "orders", Subscription: "orders/bridge"}},
+	}
+}
+
+// needs skips what isn't installed here and wasn't asked for.
+func (c *crossing) needs(t *testing.T) {
+	if c.postgres && !slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "postgres") {
+		t.Skip("needs a PostgreSQL server: set ONCELINE_REQUIRE=postgres")
+	}
+}
+
+// start brings up both brokers and publishes n messages.
+func (c *crossing) start(t testing.TB, n, keys int) {
+	c.t, c.dir, c.keys = t, t.TempDir(), keys
+	names := []string{c.from}
+	if c.to != "" {
+		names = append(names, c.to)
+	}
+	stack, err := localstack.Start(t.Context(), names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stack.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	open := func(name, query string, e broker.Entity) broker.Conn {
+		c, err := broker.Open(t.Context(), stack.URL(name)+query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close(context.Background()) })
+		if err := c.Ensure(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c.source0 = stack.Emulator(c.from)
+	c.fromConn = open(c.from, c.fromQuery, c.source)
+	c.args = append(c.args, "--from", stack.URL(c.from)+c.fromQuery, "--subscription", c.source.Subscription, "--from-topic", c.source.Topic, "--topic", "orders",
+		"--every", "0", "--publish-timeout", "2s")
+	if c.in, err = c.fromConn.OpenPublisher(t.Context(), c.source.Topic); err != nil {
+		t.Fatal(err)
+	}
+	if c.to != "" {
+		c.source1 = stack.Emulator(c.to)
+		c.toConn = open(c.to, c.toQuery, c.far)
+		c.args = append(c.args, "--to", stack.URL(c.to)+c.toQuery)
+		if c.far.Topic != "orders" {
+			c.args = append(c.args, "--topic", c.far.Topic)
+		}
+	}
+	c.database = filepath.Join(c.dir, "bridge.db")
+	if c.postgres {
+		db, err := localstack.StartPostgres(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := db.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		c.database = db.URL()
+	}
+	if c.inbox {
+		c.args = append(c.args, "--inbox", c.database, "--migrate")
+	}
+	if c.copies {
+		c.args = append(c.args, "--copies")
+	}
+	c.publish(n)
+}
+
+func (c *crossing) publish(n int) {
+	c.t.Helper()
+	for from := c.published; c.published < from+n; {
+		msgs := make([]broker.Message, 0, 500)
+		for len(msgs) < cap(msgs) && c.published < from+n {
+			msgs = append(msgs, broker.Message{ID: fmt.Sprintf("%07d", c.published), Key: "k" + strconv.Itoa(c.published%c.keys), Body: []byte("body"),
+				Headers: broker.Headers{{Key: "n", Value: strconv.Itoa(c.published)}}})
+			c.published++
+		}
+		if _, err := c.in.Publish(c.t.Context(), msgs...); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// bridge is the program that moves them.
+func (c *crossing) bridge(more ...string) *process {
+	return spawn(c.t, append(append([]string{"bridge"}, c.args...), more...)...)
+}
+
+// killAt runs the bridge until a fault has struck, and kills it there. It reports
+// whether it struck: what is left may be too little for it.
+func (c *crossing) killAt(e localstack.Emulator, f localstack.Fault) {
+	c.t.Helper()
+	f.Times = 1
+	i := e.Inject(f)
+	defer i.Remove()
+	p := c.bridge()
+	defer p.kill(c.t)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	defer cancel()
+	wait := i.WaitHit
+	if f.Kind == localstack.LoseResponse {
+		wait = i.WaitApplied
+	}
+	if err := wait(ctx); err != nil {
+		c.t.Errorf("%s: %v: %s", c.name, err, p.stderr)
+	}
+	c.killed++
+}
+
+// drain ends what is left, in a process that isn't killed.
+func (c *crossing) drain() {
+	c.t.Helper()
+	p := c.bridge("--drain", "--wait", "1500ms")
+	select {
+	case err := <-p.ended:
+		if err != nil {
+			c.t.Errorf("%s: drain: %v: %s", c.name, err, p.stderr)
+		}
+	case <-time.After(5 * time.Minute):
+		p.kill(c.t)
+		c.t.Errorf("%s: the drain doesn't end: %s", c.name, p.stderr)
+	}
+}
+
+// arrived returns the IDs that are at the far side, in their order, by key.
+func (c *crossing) arrived() map[string][]string {
+	c.t.Helper()
+	type place struct {
+		id string
+		at uint64
+	}
+	places := map[string][]place{}
+	add := func(id, key string, hs broker.Headers, at uint64) {
+		if n, err := strconv.Atoi(id); err != nil || key != "k"+strconv.Itoa(n%c.keys) || hs.Get("n") != strconv.Itoa(n) || hs.Get("bridge-path") == "" {
+			c.t.Errorf("%s: %q arrived with key %q and %v", c.name, id, key, hs)
+		}
+		places[key] = append(places[key], place{id, at})
+	}
+	// By where the far side keeps them: a Service Bus queue without sessions has an order
+	// and doesn't hand out in it.
+	sorted := func() map[string][]string {
+		got := map[string][]string{}
+		for key, ps := range places {
+			slices.SortStableFunc(ps, func(a, b place) int { return cmp.Compare(a.at, b.at) })
+			for _, p := range ps {
+				got[key] = append(got[key], p.id)
+			}
+		}
+		return got
+	}
+	if c.to == "" {
+		store, err := openOutbox(c.t.Context(), c.database, "", false, 2)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		defer store.close()
+		to := &collector{add: add}
+		if _, err := dedup.NewRelay(store, "orders", to, dedup.RelayOptions{Batch: 1000}).Drain(c.t.Context()); err != nil {
+			c.t.Fatal(err)
+		}
+		return sorted()
+	}
+	rcv, err := c.toConn.OpenReceiver(c.t.Context(), c.far.Subscription)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	distinct := map[string]bool{}
+	for {
+		// The last ones are waited for; then a little, for copies.
+		patience := 20 * time.Second
+		if len(distinct) >= c.published {
+			patience = 300 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+		ds, err := rcv.Receive(ctx, 1000)
+		cancel()
+		if len(ds) == 0 {
+			if err != nil && ctx.Err() == nil {
+				c.t.Fatal(err)
+			}
+			break
+		}
+		s := make([]broker.Settlement, len(ds))
+		for i := range ds {
+			s[i] = broker.Settlement{Delivery: &ds[i], Action: broker.Ack}
+			distinct[ds[i].ID] = true
+			add(ds[i].ID, ds[i].Key, ds[i].Headers, ds[i].Position.Offset)
+		}
+		if err := rcv.Settle(c.t.Context(), s); err != nil {
+			c.t.Error(err)
+		}
+	}
+	return sorted()
+}
+
+// effects are what a consumer behind the far side does, by an inbox of its own.
+func (c *crossing) effects(got map[string][]string) map[string][]string {
+	store, err := sqlite.Open(c.t.Context(), filepath.Join(c.dir, "consumer.db"), sqlite.Options{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer store.Close()
+	in := dedup.New(store, "consumer", dedup.Options{MaxBatch: 500})
+	out := map[string][]string{}
+	for key, ids := range got {
+		var done []string
+		results, err := in.Apply(c.t.Context(), dedup.Batch{Keys: keysOf(ids)}, func(_ context.Context, _ *sql.Tx, fresh []int, _ []error) error {
+			for _, i := range fresh {
+				done = append(done, ids[i])
+			}
+			return nil
+		})
+		if err != nil {
+			c.t.Fatal(err, results)
+		}
+		out[key] = done
+	}
+	return out
+}
+
+func keysOf(ids []string) []dedup.Key {
+	keys := make([]dedup.Key, len(ids))
+	for i := range ids {
+		keys[i].ID = ids[i]
+	}
+	return keys
+}
+
+// check: each message once, in the order of its key.
+func (c *crossing) check(most int) {
+	c.t.Helper()
+	got := c.arrived()
+	total := 0
+	for _, ids := range got {
+		total += len(ids)
+	}
+	c.copiesArrived = total - c.published
+	if c.copies {
+		if c.copiesArrived > most {
+			c.t.Errorf("%s: %d copies, over %d", c.name, c.copiesArrived, most)
+		}
+		got = c.effects(got)
+	}
+	total = 0
+	for key, ids := range got {
+		total += len(ids)
+		for i := 1; i < len(ids); i++ {
+			if ids[i] <= ids[i-1] {
+				c.t.Errorf("%s: key %s: %s came behind %s", c.name, key, ids[i], ids[i-1])
+				break
+			}
+		}
+	}
+	if total != c.published {
+		c.t.Errorf("%s: %d of %d messages", c.name, total, c.published)
+	}
+}
+
+// collector is a publisher that keeps what it gets.
+type collector struct {
+	mu  sync.Mutex
+	add func(id, key string, hs broker.Headers, at uint64)
+}
+
+func (c *collector) Publish(_ context.Context, msgs ...broker.Message) ([]broker.Receipt, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]broker.Receipt, len(msgs))
+	for i := range msgs {
+		c.add(msgs[i].ID, msgs[i].Key, msgs[i].Headers, 0)
+		out[i].Verdict = broker.Stored
+	}
+	return out, nil
+}
+func (c *collector) Limits() broker.Limits       { return broker.Limits{} }
+func (c *collector) As(any) bool                 { return false }
+func (c *collector) Close(context.Context) error { return nil }
+
+// TestCrossings: the bridge is killed at each step, and the brokers restart under it;
+// each message is at the far side once, in the order of its key.
+func TestCrossings(t *testing.T) {
+	for _, c := range crossings() {
+		t.Run(c.name, func(t *testing.T) {
+			c.needs(t)
+			t.Parallel()
+			few := 100
+			if c.source.Ordered {
+				few = 30 // one at a time
+			}
+			c.start(t, 3*few, 20)
+			began := time.Now()
+			far := c.source1
+			if far != nil {
+				c.killAt(far, localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseRequest})
+				c.killAt(far, localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse})
+			}
+			c.publish(few)
+			c.killAt(c.source0, localstack.Fault{Op: localstack.Settle, Kind: localstack.LoseRequest})
+			if !c.noSettleAnswer {
+				c.publish(few)
+				c.killAt(c.source0, localstack.Fault{Op: localstack.Settle, Kind: localstack.LoseResponse})
+			}
+			t.Logf("killed %d times in %v", c.killed, time.Since(began))
+			c.publish(few)
+			p := c.bridge()
+			if far != nil {
+				if err := far.Restart(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := c.source0.Restart(t.Context()); err != nil {
+				t.Error(err)
+			}
+			p.kill(t)
+			c.drain()
+			t.Logf("drained after %v", time.Since(began))
+			c.check(200 * c.killed)
+			t.Logf("%d messages, killed %d times, %d copies, in %v", c.published, c.killed, c.copiesArrived, time.Since(began))
+		})
+	}
+}
+
+// movedBy is the number of messages in the last line that a bridge printed.
+func movedBy(stdout string) (n uint64) {
+	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
+	_, _ = fmt.Sscanf(lines[len(lines)-1], "moved %d ", &n)
+	return n
+}
+
+// works reports whether a bridge or its relay has moved something.
+func works(stdout string) bool {
+	return movedBy(stdout) > 0 || strings.Contains(stdout, "relay: sent ") && !strings.Contains(stdout[strings.LastIndex(stdout, "moved "):], "relay: sent 0 ")
+}
+
+// TestCrossingsAtLength: so many messages as the variable says, killed every two seconds.
+func TestCrossingsAtLength(t *testing.T) {
+	n, _ := strconv.Atoi(os.Getenv("ONCELINE_BRIDGE"))
+	if n == 0 {
+		t.Skip("set ONCELINE_BRIDGE to a number of messages, such as 100000")
+	}
+	only := os.Getenv("ONCELINE_BRIDGE_PAIR")
+	for _, c := range crossings() {
+		if !strings.Contains(c.name, only) {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			c.needs(t)
+			if c.from == localstack.NATSName {
+				// In one line all would take an hour. Without it the order survives a kill by
+				// waiting for the lease, which is long enough for a busy machine.
+				c.source.Lease, c.source.Ordered = 3*time.Second, false
+				c.args = append(c.args, "--hold-off", "5s")
+			}
+			c.start(t, n, 200)
+			began := time.Now()
+			moved := uint64(0)
+			for ended := false; !ended; {
+				p := c.bridge("--drain", "--wait", "8s", "--every", "100ms")
+				// It is killed while it works, and not while it finds that nothing is left.
+				var alarm <-chan time.Time
+				for alive := true; alive; {
+					select {
+					case err := <-p.ended:
+						if err != nil {
+							t.Fatalf("%v: %s", err, p.stderr)
+						}
+						alive, ended = false, true
+					case <-p.stdout.more:
+						if alarm == nil && works(p.stdout.String()) {
+							alarm = time.After(time.Duration((0.5 + 3*rand.Float64()) * float64(time.Second)))
+						}
+					case <-alarm:
+						p.kill(t)
+						c.killed++
+						alive = false
+					}
+				}
+				moved += movedBy(p.stdout.String())
+			}
+			took := time.Since(began)
+			c.check(1000 * c.killed)
+			t.Logf("%d messages in %v, %d moves, killed %d times, %d copies", c.published, took, moved, c.killed, c.copiesArrived)
+		})
+	}
+}
