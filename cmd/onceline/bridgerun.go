@@ -91,6 +91,9 @@ func (f *bridgeFlags) open(ctx context.Context, said *lineWriter) (*spans, error
 		}
 		s.box = box
 		later("--inbox", func(context.Context) error { return box.close() })
+		if box.note != "" {
+			said.printf("onceline: %s", box.note)
+		}
 		if err := box.VerifyOutbox(ctx); err != nil {
 			if errors.Is(err, dedup.ErrVerify) {
 				return s, err
