@@ -33,7 +33,7 @@ func (w *bench) rawLoop(b *testing.B, batch int) time.Duration {
 	w.empty(b)
 	s, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(w.addrs...), kgo.ConsumerGroup(w.group()), kgo.ConsumeTopics(w.read),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.TransactionalID("raw-loop"),
-		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerLinger(0), kgo.RequireStableFetchOffsets())
+		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerLinger(0))
 	if err != nil {
 		b.Fatal(err)
 	}

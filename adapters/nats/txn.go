@@ -244,31 +244,29 @@ func (x *transaction) unknown(why error) broker.Outcome {
 // now, and what comes late is refused for its IDs; or it is refused for them, and was
 // stored meanwhile. That holds as long as the stream remembers the IDs.
 func (x *transaction) Resolve(ctx context.Context) broker.Outcome {
-	for {
-		seq, err := x.find(ctx)
-		switch {
-		case err != nil:
-			return x.unknown(err)
-		case seq > 0:
-			return x.stored(seq)
-		case x.window <= 0 || time.Since(x.sent) > x.window*9/10:
-			return x.unknown(broker.Errorf(broker.ErrWindowExceeded, nil, "it isn't in stream %s, and may still come: the window of %s is over", x.stream, x.window))
-		}
-		o, again := x.send(ctx)
-		if !again {
-			if o.State == broker.Unknown && !errors.Is(o.Err, broker.ErrUnknownOutcome) {
-				return x.unknown(o.Err)
-			}
-			return o
-		}
-		// Stored after all, or somebody else has published one of its messages.
-		if seq, err = x.find(ctx); err != nil {
-			return x.unknown(err)
-		} else if seq == 0 {
-			return o
-		}
+	seq, err := x.find(ctx)
+	switch {
+	case err != nil:
+		return x.unknown(err)
+	case seq > 0:
 		return x.stored(seq)
+	case x.window <= 0 || time.Since(x.sent) > x.window*9/10:
+		return x.unknown(broker.Errorf(broker.ErrWindowExceeded, nil, "it isn't in stream %s, and may still come: the window of %s is over", x.stream, x.window))
 	}
+	o, again := x.send(ctx)
+	if !again {
+		if o.State == broker.Unknown && !errors.Is(o.Err, broker.ErrUnknownOutcome) {
+			return x.unknown(o.Err)
+		}
+		return o
+	}
+	// Stored after all, or somebody else has published one of its messages.
+	if seq, err = x.find(ctx); err != nil {
+		return x.unknown(err)
+	} else if seq == 0 {
+		return o
+	}
+	return x.stored(seq)
 }
 
 // find looks for the batch's last message behind what the stream had before, and
