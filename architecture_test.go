@@ -65,11 +65,13 @@ var rooms = []struct {
 	{"dedup/mysql", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup/postgres", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup/httpcall", []string{"broker", "dedup"}, false},
+	{"dedup/otel", []string{"broker", "dedup"}, true},
 	{"dedup/redis", []string{"broker", "dedup"}, true},
 	{"dedup/sqlite", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
+	{"dedup/audit", nil, false},
 	{"dedup", []string{"broker"}, false},
 	{"docs", nil, false},
-	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/postgres", "dedup/redis", "dedup/sqlite"}, true},
+	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/audit", "dedup/mysql", "dedup/postgres", "dedup/redis", "dedup/sqlite"}, true},
 }
 
 func TestImports(t *testing.T) {

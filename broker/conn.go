@@ -72,6 +72,8 @@ func PublishAtMostOnce() PublisherOption {
 type ReceiverOptions struct {
 	// StartFrom, where not nil, is asked for each partition as it is assigned.
 	StartFrom func(partition string) (Position, bool)
+	// Assigned, where not nil, is told of each change of what is assigned.
+	Assigned func(Assignment)
 }
 
 // ReceiverOption is an option of OpenReceiver.
@@ -83,6 +85,32 @@ type ReceiverOption func(*ReceiverOptions)
 // adapter whose broker can't do it refuses to open with ErrUnsupported.
 func StartFrom(ask func(partition string) (Position, bool)) ReceiverOption {
 	return func(o *ReceiverOptions) { o.StartFrom = ask }
+}
+
+// Assignment is a change of the partitions that a receiver has.
+type Assignment struct {
+	// Began says that a session of the receiver's group began: the group was
+	// rebalanced, with a change for this receiver or without.
+	Began bool
+	// Gained and Lost are how many partitions came and went. What was in hand of
+	// those that went comes again elsewhere.
+	Gained, Lost int
+}
+
+// WatchAssignment has watch told of each change of the partitions that the receiver
+// is assigned, so that rebalances can be counted. Watch must not block; the receiver
+// waits for it. Only a broker that assigns partitions to the members of a group, and
+// whose client sees it (Kafka's consumer groups), ever calls it; on others it is no
+// error. Given twice, both are told.
+func WatchAssignment(watch func(Assignment)) ReceiverOption {
+	return func(o *ReceiverOptions) {
+		first := o.Assigned
+		if first == nil {
+			o.Assigned = watch
+			return
+		}
+		o.Assigned = func(a Assignment) { first(a); watch(a) }
+	}
 }
 
 // Semantics says which of the two failures a caller would rather have.

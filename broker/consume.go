@@ -101,7 +101,7 @@ func (o ConsumeOptions) withDefaults() ConsumeOptions {
 }
 
 func logError(err error) {
-	if isA[*postponed](err) {
+	if _, ok := Postponed(err); ok {
 		slog.Debug("consume", "error", err)
 		return
 	}
@@ -239,6 +239,11 @@ func (p *poisoned) Unwrap() error { return p.error }
 // Postpone is what a handler returns to get the message again after delay,
 // without an attempt being counted here: somebody else is at work on it, or its
 // time has not come. A delay of zero or less is Backoff.Min.
+//
+// A message with a key, and any for no longer than 5 s, stays in hand for the delay
+// where its lease can be extended. So it costs no delivery either, and a broker with a
+// bound of those (Entity.MaxDeliveries) doesn't dead-letter it for a database that is
+// away. Otherwise the broker gets it back and counts as it counts.
 func Postpone(err error, delay time.Duration) error {
 	if err == nil {
 		err = errors.New("postponed")
@@ -253,12 +258,18 @@ type postponed struct {
 
 func (p *postponed) Unwrap() error { return p.error }
 
-func postponement(err error) time.Duration {
+// IsPoison reports whether [Poison] is in err's chain, for those who settle what a
+// handler has returned without [Consume].
+func IsPoison(err error) bool { return isA[*poisoned](err) }
+
+// Postponed reports whether [Postpone] is in err's chain, and the delay that it asks
+// for, which may be zero or less.
+func Postponed(err error) (delay time.Duration, ok bool) {
 	var p *postponed
 	if errors.As(err, &p) {
-		return p.delay
+		return p.delay, true
 	}
-	return 0
+	return 0, false
 }
 
 // isA reports whether a T is in err's chain.

@@ -102,3 +102,55 @@ func TestConsumeLosesWhatRests(t *testing.T) {
 		}
 	})
 }
+
+// A store that is away for a while costs a message no delivery, with a key or without
+// one: the broker, which counts deliveries, would dead-letter it for that. A longer
+// delay of a message without a key is the broker's to wait.
+func TestConsumePostponesInHand(t *testing.T) {
+	for _, key := range []string{"", "k"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, broker.Entity{MaxDeliveries: 2, DeadLetter: "dead", Lease: 10 * time.Second})
+			r.publish(20, key)
+			away := true
+			time.AfterFunc(time.Minute, func() { away = false })
+			var order []string
+			stop := r.consume(func(_ context.Context, d *broker.Delivery) error {
+				if away {
+					return broker.Postpone(errors.New("no database"), time.Second)
+				}
+				order = append(order, fmt.Sprint(d.ID, "/", d.Attempt.Number))
+				return nil
+			}, broker.ConsumeOptions{Workers: 1})
+			time.Sleep(5 * time.Minute)
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if dead := r.deadLetters(); len(dead) != 0 || len(order) != 20 || r.stats() != (memory.Stats{}) {
+				t.Errorf("key %q: %d dead, handled %v, left %+v", key, len(dead), order, r.stats())
+			}
+			for _, o := range order {
+				if !strings.HasSuffix(o, "/1") {
+					t.Errorf("key %q: handled %s", key, o)
+				}
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, broker.Entity{Lease: 10 * time.Second})
+		r.publish(1)
+		n := 0
+		stop := r.consume(func(context.Context, *broker.Delivery) error {
+			if n++; n == 1 {
+				return broker.Postpone(nil, 6*time.Second)
+			}
+			return nil
+		}, broker.ConsumeOptions{})
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if n != 2 || r.rcv.count("Nack 000") != 1 {
+			t.Errorf("%d times, %q", n, r.rcv.log)
+		}
+	})
+}

@@ -131,15 +131,16 @@ func (c *consumer) handled(w *worker, t *task, err error) (report error) {
 		c.attempts.spare(t.d)
 		c.hold(t, 0, true)
 		c.give(t, 0)
-	case isA[*poisoned](err):
+	case IsPoison(err):
 		c.bury(t, err)
 	case isA[*postponed](err):
-		delay := postponement(err)
+		delay, _ := Postponed(err)
 		if delay <= 0 {
 			delay = c.o.Backoff.Min
 		}
-		// Longer than any back-off is the broker's to wait.
-		if delay > c.o.Backoff.Max || !c.rest(t, delay) {
+		// Longer than any back-off is the broker's to wait, and of what has no key,
+		// longer than a moment.
+		if delay > c.o.Backoff.Max || t.key(c) == "" && delay > restKeyless || !c.rest(t, delay) {
 			c.attempts.spare(t.d)
 			c.hold(t, delay, true)
 			c.give(t, delay)
@@ -151,7 +152,7 @@ func (c *consumer) handled(w *worker, t *task, err error) (report error) {
 			c.bury(t, err)
 			break
 		}
-		if delay := c.o.Backoff.pause(attempt, c.o.Rand); !c.rest(t, delay) {
+		if delay := c.o.Backoff.pause(attempt, c.o.Rand); t.key(c) == "" || !c.rest(t, delay) {
 			c.hold(t, delay, true)
 			c.give(t, delay)
 		}
@@ -162,12 +163,16 @@ func (c *consumer) handled(w *worker, t *task, err error) (report error) {
 	return fmt.Errorf("handle %q, attempt %d: %w", t.d.ID, attempt, err)
 }
 
-// rest keeps t in hand for its delay and has it handled again then, if it has a
-// key and its lease can be kept. Those behind it wait with it: to give them back
-// would cost each a delivery that never reached the handler, and a broker that
-// counts deliveries drops or dead-letters a message for that.
+// restKeyless is how long a message without a key that was postponed rests in hand at
+// most. It takes a place of MaxInFlight from others meanwhile.
+const restKeyless = 5 * time.Second
+
+// rest keeps t in hand for its delay and has it handled again then, if its lease can
+// be kept. Those of its key behind it wait with it: to give them back would cost each a
+// delivery that never reached the handler, and a broker that counts deliveries drops
+// or dead-letters a message for that.
 func (c *consumer) rest(t *task, delay time.Duration) bool {
-	if t.key(c) == "" || t.fixed || c.draining {
+	if t.fixed || c.draining {
 		return false
 	}
 	t.due = time.Now().Add(delay)

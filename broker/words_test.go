@@ -92,6 +92,15 @@ func TestPoisonAndPostponeWrap(t *testing.T) {
 	if broker.Poison(nil).Error() != "poison" || broker.Postpone(nil, 0).Error() != "postponed" {
 		t.Error("a nil error")
 	}
+	if !broker.IsPoison(fmt.Errorf("x: %w", broker.Poison(io.EOF))) || broker.IsPoison(broker.Postpone(io.EOF, 1)) || broker.IsPoison(nil) {
+		t.Error("what is poison")
+	}
+	if d, ok := broker.Postponed(fmt.Errorf("x: %w", broker.Postpone(io.EOF, 7))); d != 7 || !ok {
+		t.Error(d, ok)
+	}
+	if _, ok := broker.Postponed(broker.Poison(io.EOF)); ok {
+		t.Error("poison is postponed")
+	}
 	p := &broker.PanicError{Value: io.EOF, Stack: []byte("stack")}
 	if !errors.Is(p, io.EOF) || p.Error() != "handler panicked: EOF\n\nstack" {
 		t.Error(p)
@@ -106,6 +115,12 @@ func TestOptions(t *testing.T) {
 	broker.PublishAtMostOnce()(&p)
 	var r broker.ReceiverOptions
 	broker.StartFrom(func(string) (broker.Position, bool) { return broker.Position{Offset: 7}, true })(&r)
+	gained := 0
+	broker.WatchAssignment(func(a broker.Assignment) { gained += a.Gained })(&r)
+	broker.WatchAssignment(func(a broker.Assignment) { gained += 10 * a.Gained })(&r)
+	if r.Assigned(broker.Assignment{Gained: 3}); gained != 33 {
+		t.Error(gained)
+	}
 	if at, ok := r.StartFrom("0"); p.Semantics != broker.AtMostOnce || !ok || at.Offset != 7 {
 		t.Error(p, at)
 	}

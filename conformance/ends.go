@@ -56,6 +56,27 @@ func times(n int) boundary.Answer {
 	return boundary.Twice
 }
 
+// often is a number of times in words.
+func often(n int) string {
+	switch n {
+	case 0:
+		return "not at all"
+	case 1:
+		return "once"
+	case 2:
+		return "twice"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// amount is a number of things.
+func amount(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 // lostFor is how long a broker that came back has to say that it has no such topic
 // or subscription until it is believed: it may be reading them from its disk.
 const lostFor = 5 * time.Second

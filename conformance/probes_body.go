@@ -72,7 +72,7 @@ func probeBody(ctx context.Context, b *Bench) error {
 		}
 		delete(sent, d.ID)
 	}
-	b.Answer(boundary.DeliverBody, boundary.Exact, "%d messages came out as they went in: ID, copy, key, time, body and headers", len(ms))
+	b.Answer(boundary.DeliverBody, boundary.Exact, "%s came out as they went in: ID, copy, key, time, body and headers", amount(len(ms), "message", "messages"))
 	return nil
 }
 

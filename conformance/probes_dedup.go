@@ -44,7 +44,7 @@ func probeVerdict(ctx context.Context, b *Bench) error {
 	case again.Verdict.OK() && copies[first.ID] == 1:
 		b.Answer(boundary.PublishDedupVerdict, boundary.Accepted, "the retry's receipt is %s, as that of a new message, and it was not stored", again.Verdict)
 	case again.Verdict.OK():
-		b.Answer(boundary.PublishDedupVerdict, boundary.StoredAgain, "the retry's receipt is %s and %d copies are stored", again.Verdict, copies[first.ID])
+		b.Answer(boundary.PublishDedupVerdict, boundary.StoredAgain, "the retry's receipt is %s; stored: %s", again.Verdict, amount(copies[first.ID], "copy", "copies"))
 	default:
 		return fmt.Errorf("retry of %q: %s: %w", first.ID, again.Verdict, again.Err)
 	}
@@ -55,7 +55,7 @@ func probeVerdict(ctx context.Context, b *Bench) error {
 	case copies[first.ID] == 1:
 		b.Answer(boundary.PublishDedupBody, boundary.FirstKept, "the receipt is %s and the first body alone is stored", withBody.Verdict)
 	default:
-		b.Answer(boundary.PublishDedupBody, boundary.BothStored, "the receipt is %s and %d copies of the ID are stored", withBody.Verdict, copies[first.ID])
+		b.Answer(boundary.PublishDedupBody, boundary.BothStored, "the receipt is %s and of the ID %d copies are stored", withBody.Verdict, copies[first.ID])
 	}
 	if copies[other.ID] == 0 {
 		b.Answer(boundary.PublishDedupContent, boundary.Dropped, "the second ID's receipt is %s and it was never delivered", content[0].Verdict)
@@ -103,7 +103,7 @@ func probeScope(ctx context.Context, b *Bench) error {
 	}
 	switch {
 	case copies[same.ID] > 1:
-		b.Answer(boundary.PublishDedupScope, boundary.None, "the same ID with the same key is stored %d times", copies[same.ID])
+		b.Answer(boundary.PublishDedupScope, boundary.None, "the same ID with the same key is stored %s", often(copies[same.ID]))
 	case copies[otherKey.ID] > 1:
 		b.Answer(boundary.PublishDedupScope, boundary.Key, "the same ID with another key is stored again")
 	case sibling == "":

@@ -130,7 +130,7 @@ func probeOrder(ctx context.Context, b *Bench) error {
 	case len(late) > 0:
 		b.Answer(boundary.DeliverOrderKey, boundary.UntilNack, "in order at first; after a nack came late: %v", late)
 	default:
-		b.Answer(boundary.DeliverOrderKey, boundary.OverNack, "%d messages of the key in order, one of them given back on the way", len(want))
+		b.Answer(boundary.DeliverOrderKey, boundary.OverNack, "%s of the key in order, one of them given back on the way", amount(len(want), "message", "messages"))
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func probePublishOrder(ctx context.Context, b *Bench) error {
 	if late := CheckOrder(b.history.Events(), want, true); len(late) > 0 {
 		b.Answer(boundary.PublishOrderKey, boundary.UntilFailure, "a request was lost and tried again; then came late: %v", late)
 	} else {
-		b.Answer(boundary.PublishOrderKey, boundary.OverFailure, "a request was lost and tried again, and all %d messages came in order", len(ms))
+		b.Answer(boundary.PublishOrderKey, boundary.OverFailure, "a request was lost and tried again, and all %s came in order", amount(len(ms), "message", "messages"))
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func (b *Bench) takeAll(ctx context.Context, r broker.Receiver, want []string) e
 	for len(left) > 0 {
 		d, err := b.MustReceive(ctx, r)
 		if err != nil {
-			return fmt.Errorf("%d messages with a good receipt are missing: %w", len(left), err)
+			return fmt.Errorf("missing, with a good receipt: %s: %w", amount(len(left), "message", "messages"), err)
 		}
 		if err := b.MustAck(ctx, r, &d); err != nil {
 			return err
@@ -100,7 +100,7 @@ func probePublishCancel(ctx context.Context, b *Bench) error {
 	if copies[applied.ID] == 0 {
 		return fmt.Errorf("%q was applied and never came", applied.ID)
 	}
-	b.Note("the request that was lost left %d copies", copies[never.ID])
+	b.Note("the request that was lost left %s", amount(copies[never.ID], "copy", "copies"))
 	switch {
 	case second.Verdict.OK() && copies[never.ID] == 0, first.Verdict.OK():
 		b.Answer(boundary.PublishCancel, boundary.ClaimedStored, "nobody heard an answer; the receipts are %s (applied) and %s (lost)", first.Verdict, second.Verdict)
@@ -216,10 +216,10 @@ func probeRetryHorizon(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	b.Note("without the guard the same retry left %d copies", copies[plain[0].ID])
+	b.Note("without the guard the same retry left %s", amount(copies[plain[0].ID], "copy", "copies"))
 	switch n := copies[guarded[0].ID]; {
 	case n > 1:
-		b.Answer(boundary.PublishRetryHorizon, boundary.StoredAgain, "%d copies; the guard took the window for %s, and the receipt is %s", n, window, r.Verdict)
+		b.Answer(boundary.PublishRetryHorizon, boundary.StoredAgain, "%s; the guard took the window for %s, and the receipt is %s", amount(n, "copy", "copies"), window, r.Verdict)
 	case errors.Is(r.Err, broker.ErrWindowExceeded) && r.Verdict == broker.Unknown:
 		b.Answer(boundary.PublishRetryHorizon, boundary.WindowExceeded, "one copy; %v", r.Err)
 	default:
@@ -251,11 +251,11 @@ func (b *Bench) unguarded(ctx context.Context, e ends, guard broker.Publisher) e
 	}
 	switch {
 	case n > 1:
-		b.Answer(boundary.PublishRetryHorizon, boundary.StoredAgain, "the answer was lost, the guard sent it again, and %d copies are stored", n)
+		b.Answer(boundary.PublishRetryHorizon, boundary.StoredAgain, "the answer was lost, the guard sent it again; stored: %s", amount(n, "copy", "copies"))
 	case r.Verdict == broker.Unknown && n == 1:
 		b.Answer(boundary.PublishRetryHorizon, boundary.NotRetried, "the broker remembers no ID, so what had no answer wasn't sent again: %v", r.Err)
 	default:
-		return fmt.Errorf("the answer was lost; %d copies, %s: %w", n, r.Verdict, r.Err)
+		return fmt.Errorf("the answer was lost; %s, %s: %w", amount(n, "copy", "copies"), r.Verdict, r.Err)
 	}
 	return nil
 }
@@ -301,7 +301,7 @@ func probeReplicated(ctx context.Context, b *Bench) (err error) {
 	within := elections * b.Target.patience()
 	after, down := b.drainWithin(ctx, e, left, within)
 	if len(left) == 0 {
-		b.Answer(boundary.PublishAckReplicated, boundary.Kept, "all %d messages came while the node that had answered was down", len(ms))
+		b.Answer(boundary.PublishAckReplicated, boundary.Kept, "all %s came while the node that had answered was down", amount(len(ms), "message", "messages"))
 		return nil
 	}
 	missing := len(left)
@@ -313,9 +313,9 @@ func probeReplicated(ctx context.Context, b *Bench) (err error) {
 		return err
 	}
 	if len(left) > 0 {
-		b.Answer(boundary.PublishAckReplicated, boundary.Lost, "%d of %d messages with a good receipt are gone with the node", len(left), len(ms))
+		b.Answer(boundary.PublishAckReplicated, boundary.Lost, "%d of %s with a good receipt are gone with the node", len(left), amount(len(ms), "message", "messages"))
 	} else {
-		b.Answer(boundary.PublishAckReplicated, boundary.OneNode, "%d of %d messages came only when the node was back", missing, len(ms))
+		b.Answer(boundary.PublishAckReplicated, boundary.OneNode, "%d of %s came only when the node was back", missing, amount(len(ms), "message", "messages"))
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func (f *finality) ackInEveryWay(ctx context.Context, e ends) error {
 			return err
 		}
 		if len(ds) == 0 {
-			return fmt.Errorf("receive: %d of %d messages came", got, batch)
+			return fmt.Errorf("receive: %d of %s came", got, amount(batch, "message", "messages"))
 		}
 		got += len(ds)
 		how := fmt.Sprintf("acked in a batch of %d", len(ds))
@@ -195,7 +195,7 @@ func (f *finality) answer(looked string) {
 		f.b.Answer(boundary.SettleFinal, boundary.Final, "not delivered again: %s", looked)
 	}
 	if len(f.again) == 0 {
-		f.b.Answer(boundary.DeliverRedeliverAfterAck, boundary.Final, "%d messages, none delivered again: %s", len(f.acked), looked)
+		f.b.Answer(boundary.DeliverRedeliverAfterAck, boundary.Final, "%s, none delivered again: %s", amount(len(f.acked), "message", "messages"), looked)
 		return
 	}
 	var came []string
@@ -203,5 +203,5 @@ func (f *finality) answer(looked string) {
 		came = append(came, fmt.Sprintf("%q, %s, after %s", id, f.acked[id], after))
 	}
 	slices.Sort(came)
-	f.b.Answer(boundary.DeliverRedeliverAfterAck, boundary.Redelivered, "%d of %d messages came again: %s", len(came), len(f.acked), strings.Join(came, "; "))
+	f.b.Answer(boundary.DeliverRedeliverAfterAck, boundary.Redelivered, "%d of %s came again: %s", len(came), amount(len(f.acked), "message", "messages"), strings.Join(came, "; "))
 }

@@ -74,7 +74,7 @@ func (b *Bench) closeRound(ctx context.Context, e ends, lease time.Duration) (af
 	if err := e.rcv.Close(end); err != nil {
 		return 0, 0, fmt.Errorf("close the first receiver: %w", err)
 	}
-	b.history.Add(report.Consumer, "close", "", "the first receiver, with %d messages in hand", len(held))
+	b.history.Add(report.Consumer, "close", "", "the first receiver, with %s in hand", amount(len(held), "message", "messages"))
 	if b.Target.Exclusive {
 		if other, err = b.Receiver(ctx, c); err != nil {
 			return 0, 0, err
@@ -109,7 +109,7 @@ func (b *Bench) hold(ctx context.Context, p broker.Publisher, r broker.Receiver,
 			return nil, err
 		}
 		if len(ds) == 0 {
-			return nil, fmt.Errorf("receive: %d of %d messages never came", n-len(held), n)
+			return nil, fmt.Errorf("receive: %d of %s never came", n-len(held), amount(n, "message", "messages"))
 		}
 		held = append(held, ds...)
 	}

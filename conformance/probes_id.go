@@ -147,7 +147,7 @@ func (b *Bench) answerIDs(claim boundary.Claim, ms []broker.Message, came []arri
 		case came[i].id != "":
 			note(boundary.Mangled, "the ID %s is delivered as %s", brief(ms[i].ID), brief(came[i].id))
 		case came[i].copies > 1:
-			note(boundary.KeptNotDeduped, "all %d IDs are whole; sent again, %s is stored %d times", to-from, brief(ms[i].ID), came[i].copies)
+			note(boundary.KeptNotDeduped, "all %d IDs are whole; sent again, %s is stored %s", to-from, brief(ms[i].ID), often(came[i].copies))
 		default:
 			note(boundary.KeptAndDeduped, "all %d IDs are whole, and each is stored once though it was sent twice", to-from)
 		}

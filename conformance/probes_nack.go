@@ -65,7 +65,7 @@ func probeNack(ctx context.Context, b *Bench) error {
 	case b.Target.Exclusive:
 		b.Answer(boundary.DeliverRedeliverNack, boundary.SameReceiver, "at once to the receiver that gave it back, which others can't take it from; places among %d: %v", nackBatch, places)
 	case behind == rounds:
-		b.Answer(boundary.DeliverRedeliverNack, boundary.Behind, "at once to another receiver, each time behind the %d messages that waited", nackBatch-1)
+		b.Answer(boundary.DeliverRedeliverNack, boundary.Behind, "at once to another receiver, each time behind the %s that waited", amount(nackBatch-1, "message", "messages"))
 	default:
 		b.Answer(boundary.DeliverRedeliverNack, boundary.AtOnce, "at once to another receiver; places among %d: %v", nackBatch, places)
 	}

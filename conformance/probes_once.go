@@ -134,7 +134,7 @@ func (s *once) publishSurely(ctx context.Context, p broker.Publisher, ms []broke
 			return context.Cause(ctx)
 		}
 	}
-	return fmt.Errorf("publish: %d messages of a batch got no good receipt in %d tries", len(ms), onceTries)
+	return fmt.Errorf("publish: %s of a batch got no good receipt in %d tries", amount(len(ms), "message", "messages"), onceTries)
 }
 
 // consume receives and acks until all messages came and then nothing more does, also
@@ -231,15 +231,15 @@ func (s *once) judge() error {
 	}
 	double := slices.DeleteFunc(slices.Clone(q.Duplicated), func(id string) bool { return ended[id] })
 	if n := len(q.Duplicated) - len(double); n > 0 {
-		s.probe.Note("%d messages came again because their lease or session ended, and don't count", n)
+		s.probe.Note("%s came again because their lease or session ended, and don't count", amount(n, "message", "messages"))
 	}
-	lost := fmt.Sprintf("of %d messages, with %d answers to publishes and %d to acks lost", s.n, s.losses[onPublish], s.losses[onSettle])
+	lost := fmt.Sprintf("of %s, with %d answers to publishes and %d to acks lost", amount(s.n, "message", "messages"), s.losses[onPublish], s.losses[onSettle])
 	if !s.answers {
 		lost += " (acks have no answer)"
 	}
 	switch {
 	case len(q.Unexpected) > 0:
-		return fmt.Errorf("%d messages came that were never published: %q", len(q.Unexpected), q.Unexpected[0])
+		return fmt.Errorf("%s came that were never published: %q", amount(len(q.Unexpected), "message", "messages"), q.Unexpected[0])
 	case len(q.Lost) > 0:
 		s.story(events, q.Lost[0])
 		s.probe.Answer(boundary.DeliverExactlyOnce, boundary.Lost, "%s, %d never came", lost, len(q.Lost))

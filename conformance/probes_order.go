@@ -225,7 +225,7 @@ func (b *Bench) theRest(ctx context.Context, n int, keys map[string]string, held
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%d messages never came, though the one before them was acked", n-have)
+			return fmt.Errorf("%s never came, though the one before them was acked", amount(n-have, "message", "messages"))
 		}
 		for _, r := range rs {
 			if r == nil {

@@ -62,9 +62,9 @@ func probeDurable(ctx context.Context, b *Bench) error {
 		}
 	}
 	if missing > 0 {
-		b.Answer(boundary.PublishAckDurable, boundary.Lost, "%d of %d messages with a good receipt are gone (%s)", missing, len(ms), q)
+		b.Answer(boundary.PublishAckDurable, boundary.Lost, "%d of %s with a good receipt are gone (%s)", missing, amount(len(ms), "message", "messages"), q)
 	} else {
-		b.Answer(boundary.PublishAckDurable, boundary.Kept, "all %d messages with a good receipt are there (%s)", len(ms), q)
+		b.Answer(boundary.PublishAckDurable, boundary.Kept, "all %s with a good receipt are there (%s)", amount(len(ms), "message", "messages"), q)
 	}
 	return nil
 }

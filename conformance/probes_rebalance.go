@@ -84,7 +84,7 @@ func (b *Bench) collect(ctx context.Context, r broker.Receiver, n int) ([]broker
 			return nil, err
 		}
 		if len(more) == 0 {
-			return nil, fmt.Errorf("receive: only %d of %d messages came", len(ds), n)
+			return nil, fmt.Errorf("receive: only %d of %s came", len(ds), amount(n, "message", "messages"))
 		}
 		ds = append(ds, more...)
 	}

@@ -281,7 +281,7 @@ func probeBackpressure(ctx context.Context, b *Bench) error {
 	case r.Verdict.OK():
 		b.Answer(boundary.PublishBackpressure, boundary.Waits, "the client tried again by itself: %s", r.Verdict)
 	case r.Verdict == broker.Unknown:
-		b.Answer(boundary.PublishBackpressure, boundary.StaysUnknown, "%v; stored %d times", r.Err, n)
+		b.Answer(boundary.PublishBackpressure, boundary.StaysUnknown, "%v; stored %s", r.Err, often(n))
 	case n > 0:
 		b.Answer(boundary.PublishBackpressure, boundary.ClaimedRefused, "%v; and yet it is stored", r.Err)
 	case errors.Is(r.Err, broker.ErrBusy):
@@ -322,7 +322,7 @@ func (b *Bench) pushedBack(ctx context.Context, e ends) (m broker.Message, r bro
 			return m, r, nil
 		}
 	}
-	return m, r, fmt.Errorf("the topic took %d messages, and should have room for one", fillWith)
+	return m, r, fmt.Errorf("the topic took %s, and should have room for one", amount(fillWith, "message", "messages"))
 }
 
 // fillWith is how many messages a topic that has no room for a second one is ready to

@@ -61,7 +61,7 @@ func probeLostResponse(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	b.Answer(boundary.PublishDedupLostResponse, times(n), "stored %d times after a retry by the same publisher", n)
+	b.Answer(boundary.PublishDedupLostResponse, times(n), "stored %s after a retry by the same publisher", often(n))
 	return nil
 }
 
@@ -98,7 +98,7 @@ func probeNewProducer(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	b.Answer(boundary.PublishDedupNewProducer, times(n), "stored %d times after a retry by a new producer", n)
+	b.Answer(boundary.PublishDedupNewProducer, times(n), "stored %s after a retry by a new producer", often(n))
 	return nil
 }
 
@@ -131,7 +131,7 @@ func probeBrokerRestart(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	b.Answer(boundary.PublishDedupBrokerRestart, times(n), "stored %d times", n)
+	b.Answer(boundary.PublishDedupBrokerRestart, times(n), "stored %s", often(n))
 	return nil
 }
 
@@ -159,7 +159,7 @@ func probeAfterConsume(ctx context.Context, b *Bench) error {
 		return err
 	}
 	n := 1 + copies[m.ID]
-	b.Answer(boundary.PublishDedupAfterConsume, times(n), "stored %d times, the first consumed and acked before the second publish", n)
+	b.Answer(boundary.PublishDedupAfterConsume, times(n), "stored %s, the first consumed and acked before the second publish", often(n))
 	return nil
 }
 

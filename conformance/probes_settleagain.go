@@ -14,8 +14,9 @@ import (
 // is lost; one that gives back what it has acked makes it come again; one bad
 // settlement of a batch takes the good ones with it, or their outcomes. Experiment:
 // ack a delivery twice; ack another and nack it; settle four in a call, of which two
-// are bad: that nack once more, and a dead letter where there is no place for one.
-// Then a new connection shows what comes again.
+// are bad: that nack once more, and a dead letter where there is no place for one, or
+// else, in another call, a nack by a delay that no broker has. Then a new connection
+// shows what comes again.
 func probeSettleAgain(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, nil)
 	if err != nil {
@@ -87,8 +88,42 @@ func (b *Bench) answerDouble(o broker.Outcome, again int) {
 }
 
 // partBad settles two good ones and two bad ones in a call. spent is a delivery that
-// was acked before.
+// was acked before. Where the broker has dead letters without being asked for them,
+// another call has a nack whose delay is beyond all brokers.
 func (b *Bench) partBad(ctx context.Context, e ends, spent *broker.Delivery) ([]broker.Settlement, error) {
+	ds, err := b.three(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	// The one that stays open comes last: where order counts, it holds up none.
+	s, err := b.settleWithBad(ctx, e, []broker.Settlement{
+		{Delivery: &ds[0], Action: broker.Ack},
+		{Delivery: spent, Action: broker.Nack},
+		{Delivery: &ds[2], Action: broker.DeadLetter, Reason: "asked for by the probe"},
+		{Delivery: &ds[1], Action: broker.Ack},
+	})
+	if err != nil || s[2].Outcome.Err != nil {
+		return s, err
+	}
+	if ds, err = b.three(ctx, e); err != nil {
+		return nil, err
+	}
+	more, err := b.settleWithBad(ctx, e, []broker.Settlement{
+		{Delivery: &ds[0], Action: broker.Ack},
+		{Delivery: &ds[2], Action: broker.Nack, Delay: farAway},
+		{Delivery: &ds[1], Action: broker.Ack},
+	})
+	if err == nil && more[1].Outcome.Err == nil {
+		b.Note("This broker took both, a dead letter and a nack by %s: one settlement was bad, which the fence refuses.", farAway)
+	}
+	return append(s, more...), err
+}
+
+// farAway is a delay that no broker has.
+const farAway = 1000 * time.Hour
+
+// three are deliveries in hand.
+func (b *Bench) three(ctx context.Context, e ends) ([]broker.Delivery, error) {
 	if _, err := b.MustPublish(ctx, e.pub, b.Messages(3)...); err != nil {
 		return nil, err
 	}
@@ -103,35 +138,40 @@ func (b *Bench) partBad(ctx context.Context, e ends, spent *broker.Delivery) ([]
 		}
 		ds = append(ds, more...)
 	}
-	// The one that stays open comes last: where order counts, it holds up none.
-	s := []broker.Settlement{
-		{Delivery: &ds[0], Action: broker.Ack},
-		{Delivery: spent, Action: broker.Nack},
-		{Delivery: &ds[2], Action: broker.DeadLetter, Reason: "asked for by the probe"},
-		{Delivery: &ds[1], Action: broker.Ack},
-	}
+	return ds, nil
+}
+
+// settleWithBad settles in one call. What is refused is acked afterwards: it is refused
+// there alone, and the delivery is still in hand.
+func (b *Bench) settleWithBad(ctx context.Context, e ends, s []broker.Settlement) ([]broker.Settlement, error) {
 	_ = e.rcv.Settle(ctx, s) // the outcomes say more
 	for i := range s {
 		b.settled(s[i].Delivery.ID, s[i].Action, s[i].Outcome)
 	}
-	if s[2].Outcome.Err == nil {
-		b.Note("This broker has dead letters without being asked for them, so one settlement of the batch was bad.")
-		return s, nil
-	}
-	// It is refused here alone: the delivery is still in hand.
-	if err := b.MustAck(ctx, e.rcv, &ds[2]); err != nil {
-		return nil, fmt.Errorf("after its dead letter was refused (%w): %w", s[2].Outcome.Err, err)
+	for i := range s {
+		if why := s[i].Outcome.Err; why != nil && s[i].Action != broker.Ack && !errors.Is(why, broker.ErrConflict) {
+			if err := b.MustAck(ctx, e.rcv, s[i].Delivery); err != nil {
+				return nil, fmt.Errorf("after its %s was refused (%w): %w", s[i].Action, why, err)
+			}
+		}
 	}
 	return s, nil
 }
 
+// answerPartBad judges what partBad settled: the acks are good, the second one of all is
+// bad, and others may be.
 func (b *Bench) answerPartBad(s []broker.Settlement, again map[string]int) {
 	answer := func(a boundary.Answer, format string, args ...any) {
 		b.Answer(boundary.SettleBatchPartial, a, format, args...)
 	}
 	var undone, smeared *broker.Settlement
-	for _, i := range []int{0, 3} {
+	acks := 0
+	for i := range s {
 		good := &s[i]
+		if good.Action != broker.Ack {
+			continue
+		}
+		acks++
 		switch came := again[good.Delivery.ID] > 0; {
 		case came && good.Outcome.State.OK():
 			answer(boundary.ClaimedDone, "the good ack of %q is answered %s, and the message came again", good.Delivery.ID, good.Outcome.State)
@@ -150,9 +190,12 @@ func (b *Bench) answerPartBad(s []broker.Settlement, again map[string]int) {
 		answer(boundary.Smeared, "the good ack of %q took effect and is answered %s (%v)", smeared.Delivery.ID, smeared.Outcome.State, smeared.Outcome.Err)
 	case !errors.Is(bad.Err, broker.ErrConflict):
 		answer(boundary.Smeared, "the nack of a delivery that was acked before is answered %s (%v) beside good ones", bad.State, bad.Err)
+	case len(s) == 4:
+		answer(boundary.Exact, "%d acks took effect and are %s; the nack of a delivery that was acked before is refused, and a dead letter is %s",
+			acks, s[0].Outcome.State, told(s[2].Outcome))
 	default:
-		answer(boundary.Exact, "two acks took effect and are %s; the nack of a delivery that was acked before is refused, and a dead letter is %s",
-			s[0].Outcome.State, told(s[2].Outcome))
+		answer(boundary.Exact, "%d acks took effect and are %s; the nack of a delivery that was acked before is refused, and one by %s is %s",
+			acks, s[0].Outcome.State, farAway, told(s[5].Outcome))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/conformance/report"
 )
 
 // probeSettleDurable. Anomaly: acks were confirmed, the broker's process dies, and
@@ -49,11 +50,11 @@ func probeSettleDurable(ctx context.Context, b *Bench) error {
 			return err
 		}
 		if total += acked; again > 0 {
-			b.Answer(boundary.SettleDurable, boundary.Redelivered, "%d acks were confirmed while the broker was killed: %d of their messages came again", acked, again)
+			b.Answer(boundary.SettleDurable, boundary.Redelivered, "%s confirmed while the broker was killed: of their messages %d came again", amount(acked, "ack was", "acks were"), again)
 			return nil
 		}
 	}
-	b.Answer(boundary.SettleDurable, boundary.Final, "%d acks were confirmed while the broker was killed (%d times): none of their messages came again", total, kills)
+	b.Answer(boundary.SettleDurable, boundary.Final, "%s confirmed while the broker was killed (%s): none of their messages came again", amount(total, "ack was", "acks were"), often(kills))
 	return nil
 }
 
@@ -88,12 +89,16 @@ func (b *Bench) ackedAndKilled(ctx context.Context, e ends) (after ends, n, agai
 	return e, len(acked), again, nil
 }
 
-// stock publishes n messages and receives them. They aren't in the history, which
-// they would fill.
+// stock publishes n messages and receives them. Only that they are published is in the
+// history, which the rest would fill: what comes again is of something.
 func (b *Bench) stock(ctx context.Context, e ends, n int) ([]broker.Delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*b.Target.patience()+10*time.Second)
 	defer cancel()
-	if _, err := e.pub.Publish(ctx, b.Messages(n)...); err != nil {
+	ms := b.Messages(n)
+	for i := range ms {
+		b.history.Record(report.Event{Actor: report.Producer, Kind: kindPublish, ID: ms[i].ID, Note: "held while the broker is killed"})
+	}
+	if _, err := e.pub.Publish(ctx, ms...); err != nil {
 		return nil, err
 	}
 	var ds []broker.Delivery

@@ -77,9 +77,9 @@ func probeWays(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	b.Answer(boundary.PublishDedupTwoProducers, times(copies[two.ID]), "stored %d times, the second producer's receipt is %s", copies[two.ID], other[0].Verdict)
-	b.Answer(boundary.PublishDedupWithinBatch, times(copies[batch.ID]), "stored %d times, the receipts are %s and %s", copies[batch.ID], rs[0].Verdict, rs[1].Verdict)
-	b.Answer(boundary.PublishDedupOtherKey, times(copies[key.ID]), "stored %d times, the receipt of that with the other key is %s", copies[key.ID], moved[0].Verdict)
+	b.Answer(boundary.PublishDedupTwoProducers, times(copies[two.ID]), "stored %s, the second producer's receipt is %s", often(copies[two.ID]), other[0].Verdict)
+	b.Answer(boundary.PublishDedupWithinBatch, times(copies[batch.ID]), "stored %s, the receipts are %s and %s", often(copies[batch.ID]), rs[0].Verdict, rs[1].Verdict)
+	b.Answer(boundary.PublishDedupOtherKey, times(copies[key.ID]), "stored %s, the receipt of that with the other key is %s", often(copies[key.ID]), moved[0].Verdict)
 	return nil
 }
 
@@ -113,7 +113,7 @@ func probeOtherTopic(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	b.Answer(boundary.PublishDedupOtherTopic, times(first+n), "the second topic is %s: %d copies came in all", kind, first+n)
+	b.Answer(boundary.PublishDedupOtherTopic, times(first+n), "the second topic is %s: %s came in all", kind, amount(first+n, "copy", "copies"))
 	return nil
 }
 
@@ -175,7 +175,7 @@ func probeLostRequest(ctx context.Context, b *Bench) error {
 		b.Answer(boundary.PublishDedupLostRequest, boundary.Lost, "the message sent behind the lost one has a good receipt and isn't there")
 		return nil
 	}
-	b.Answer(boundary.PublishDedupLostRequest, times(n), "the receipt of the lost request is %s; the message is stored %d times", first.Verdict, n)
+	b.Answer(boundary.PublishDedupLostRequest, times(n), "the receipt of the lost request is %s; the message is stored %s", first.Verdict, often(n))
 	return nil
 }
 
@@ -257,8 +257,8 @@ func probeAfterPurge(ctx context.Context, b *Bench) error {
 		return err
 	}
 	if copies[gone.ID] > 0 || copies[m.ID] > 1 {
-		return fmt.Errorf("the purge left messages behind: %d copies of %q, which wasn't sent again, and %d of %q", copies[gone.ID], gone.ID, copies[m.ID], m.ID)
+		return fmt.Errorf("the purge left messages behind: %s of %q, which wasn't sent again, and %d of %q", amount(copies[gone.ID], "copy", "copies"), gone.ID, copies[m.ID], m.ID)
 	}
-	b.Answer(id, times(1+copies[m.ID]), "stored %d times, the first one purged; the second receipt is %s", 1+copies[m.ID], again[0].Verdict)
+	b.Answer(id, times(1+copies[m.ID]), "stored %s, the first one purged; the second receipt is %s", often(1+copies[m.ID]), again[0].Verdict)
 	return nil
 }

@@ -31,7 +31,7 @@ func windowOf(retries []retry, copies map[string]int) (knownTo, newFrom time.Dur
 	for _, r := range retries {
 		n := copies[r.id]
 		if said := r.verdict; n < 1 || n > 2 || said == broker.Duplicate && n != 1 || said == broker.Stored && n != 2 {
-			return 0, 0, fmt.Errorf("the receipt of the retry of %q says %s, and %d copies came", r.id, said, n)
+			return 0, 0, fmt.Errorf("the receipt of the retry of %q says %s, and %s came", r.id, said, amount(n, "copy", "copies"))
 		}
 		switch {
 		case n == 1:
@@ -121,7 +121,7 @@ func (b *Bench) unwindowed(ctx context.Context, e ends, id boundary.Claim) error
 		return err
 	}
 	if n > 1 {
-		b.Answer(id, boundary.None, "an ID retried at once is stored %d times", n)
+		b.Answer(id, boundary.None, "an ID retried at once is stored %s", often(n))
 	} else {
 		b.NotVerifiable(id, "the ID is known (%s), and the window can't be set to one short enough to wait for", again.Verdict)
 	}
@@ -234,7 +234,7 @@ func probeWindowAnchor(ctx context.Context, b *Bench) error {
 // window, after it, and at both times.
 func (b *Bench) anchor(window time.Duration, soon, early, late, both int) {
 	const id = boundary.PublishDedupWindowAnchor
-	seen := fmt.Sprintf("retried at once, at %s, at %s, and at both of these times: %d, %d, %d and %d copies", window*3/4, window*5/4, soon, early, late, both)
+	seen := fmt.Sprintf("retried at once, at %s, at %s, and at both of these times: %d, %d, %d and %s", window*3/4, window*5/4, soon, early, late, amount(both, "copy", "copies"))
 	switch {
 	case slices.Contains([]int{soon, early, late, both}, 0):
 		b.NotVerifiable(id, "a first message is lost: %s", seen)

@@ -167,6 +167,12 @@ func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) (out r
 	}
 	shared, err := t.start(ctx)
 	switch {
+	case err != nil && ctx.Err() != nil:
+		for _, p := range probes {
+			out.Findings = append(out.Findings, t.findings(ctx, p, o, nil, report.Evidence{}, 0, err)...)
+		}
+		slices.SortFunc(out.Findings, byPlace)
+		return out
 	case errors.Is(err, ErrAbsent):
 		out.Absent = err.Error()
 		return out
@@ -226,11 +232,12 @@ func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) (out r
 	for _, p := range disturbing {
 		ask(p)
 	}
-	slices.SortFunc(out.Findings, func(a, b report.Finding) int {
-		return place(a.Claim) - place(b.Claim)
-	})
+	slices.SortFunc(out.Findings, byPlace)
 	return out
 }
+
+// byPlace orders findings as the catalogue does their claims.
+func byPlace(a, b report.Finding) int { return place(a.Claim) - place(b.Claim) }
 
 // place is a claim's place in the catalogue.
 func place(id string) int {
@@ -272,6 +279,12 @@ func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Optio
 	b.Entity = shared.entity(b.name)
 	err := b.attempt(ctx, p, max(o.Timeout, t.ProbeWithin))
 	found, evidence := b.found()
+	return t.findings(ctx, p, o, found, evidence, b.took.Seconds(), err)
+}
+
+// findings are those of a probe that found answers, or failed by err. What the end of
+// ctx kept it from finding wasn't asked, and is no failure of the probe.
+func (t *Target) findings(ctx context.Context, p Probe, o Options, found map[boundary.Claim]answer, evidence report.Evidence, seconds float64, err error) []report.Finding {
 	var fs []report.Finding
 	for _, id := range p.Claims {
 		if !o.wants(id) {
@@ -281,8 +294,11 @@ func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Optio
 		entry := t.Boundary.Entries[id]
 		f := report.Finding{Claim: string(id), Hop: c.Hop, Question: c.Question,
 			Declared: string(entry.Declared), Documented: string(entry.Documented), Source: entry.Sources, Note: entry.Note,
-			Basis: t.basis(), Evidence: concerning(id, evidence), Seconds: b.took.Seconds()}
+			Basis: t.basis(), Evidence: concerning(id, evidence), Seconds: seconds}
 		t.judge(&f, c, found, err)
+		if _, ok := found[id]; !ok && err != nil && ctx.Err() != nil {
+			f.Verdict, f.Reason = report.NotVerifiable, "not asked: the run was interrupted"
+		}
 		fs = append(fs, f)
 	}
 	return fs

@@ -176,6 +176,14 @@ func TestRunInterrupted(t *testing.T) {
 	if !r.Summary.Interrupted || r.Summary.Exit != report.ExitUnknown || len(r.Targets[0].Findings) != len(catalogue) {
 		t.Errorf("%+v", r.Summary)
 	}
+	// What wasn't asked is no error, whether the target had started or not.
+	if r.Summary.Error != 0 || r.Summary.Unreached != 0 || r.Summary.NotVerifiable != len(catalogue) || r.Targets[0].Findings[0].Reason != "not asked: the run was interrupted" {
+		t.Errorf("%+v", r.Summary)
+	}
+	target.Start = func(ctx context.Context) (*Instance, error) { return nil, context.Cause(ctx) }
+	if r, err = Run(ctx, target, Options{}); err != nil || r.Summary.Error != 0 || r.Summary.Unreached != 0 || r.Summary.Exit != report.ExitUnknown || len(r.Targets[0].Findings) != len(catalogue) {
+		t.Errorf("%+v, %v", r.Summary, err)
+	}
 }
 
 func TestCatalogue(t *testing.T) {
@@ -194,6 +202,15 @@ func TestCatalogue(t *testing.T) {
 		}
 		if c.Hop < 1 || c.Hop > 3 || len(c.Answers) < 2 || !strings.HasSuffix(c.Question, "?") || c.Meaning == "" {
 			t.Errorf("%s is incomplete: %+v", c.ID, c)
+		}
+	}
+}
+
+// TestAmounts: numbers read as people say them.
+func TestAmounts(t *testing.T) {
+	for n, want := range []string{"not at all, 0 copies", "once, 1 copy", "twice, 2 copies", "3 times, 3 copies"} {
+		if got := often(n) + ", " + amount(n, "copy", "copies"); got != want {
+			t.Errorf("%d: %s", n, got)
 		}
 	}
 }

@@ -210,7 +210,7 @@ func (s *soak) run(ctx context.Context, d Disturbance) {
 			return
 		}
 		during := s.queue.accepted() - before
-		s.tell(d, "the cluster is whole again; %d messages got a good receipt meanwhile", during)
+		s.tell(d, "the cluster is whole again; %s got a good receipt meanwhile", amount(during, "message", "messages"))
 		if s.queue.accepted() == s.o.Messages {
 			s.tell(d, "all had been published before that")
 		}
@@ -238,7 +238,7 @@ func (s *soak) elect(ctx context.Context, d Disturbance) {
 		return
 	}
 	s.last(ctx)
-	s.tell(d, "%d messages are missing still", s.queue.left())
+	s.tell(d, "still missing: %s", amount(s.queue.left(), "message", "messages"))
 }
 
 // quiet is how long nothing new may come before it is taken for the end: what a

@@ -215,7 +215,7 @@ func (t *soakTally) broken(h SoakHistory, b boundary.Boundary) []string {
 		add(t.again, "%d came again after the broker had confirmed their acks")
 	}
 	if t.soak.Copies > 0 && b.Entries[boundary.PublishDedupNewProducer].Declared == boundary.Once {
-		found = append(found, fmt.Sprintf("the broker keeps %d copies beyond the first, and is declared to dedup", t.soak.Copies))
+		found = append(found, fmt.Sprintf("the broker keeps %s beyond the first, and is declared to dedup", amount(t.soak.Copies, "copy", "copies")))
 	}
 	add(t.refused, "%d came though all their receipts say Refused")
 	add(t.strangers, "%d came that nobody published")
@@ -246,17 +246,17 @@ func kept(s *report.Soak) string {
 	text := fmt.Sprintf("all %d with a good receipt came", s.Stored+s.Duplicates)
 	switch {
 	case s.Confirmed > 0 && s.Redelivered > 0:
-		text += fmt.Sprintf("; %d deliveries came again, none of a confirmed ack", s.Redelivered)
+		text += fmt.Sprintf("; %s came again, none of a confirmed ack", amount(s.Redelivered, "delivery", "deliveries"))
 	case s.Confirmed > 0:
 		text += "; none came again"
 	default:
-		text += fmt.Sprintf("; the protocol confirms no ack, and %d deliveries came again", s.Redelivered)
+		text += fmt.Sprintf("; the protocol confirms no ack, and %s came again", amount(s.Redelivered, "delivery", "deliveries"))
 	}
 	if s.Stranded > 0 {
 		text += fmt.Sprintf("; %d came only with the next election of a leader", s.Stranded)
 	}
 	if s.Copies > 0 {
-		text += fmt.Sprintf("; retries left %d copies, which the boundary declares", s.Copies)
+		text += fmt.Sprintf("; retries left %s, which the boundary declares", amount(s.Copies, "copy", "copies"))
 	}
 	return text
 }

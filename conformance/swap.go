@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,9 @@ type Guarantees struct {
 	Of      string // the version and configuration that they hold for
 	Answers map[boundary.Claim]Guarantee
 	Limits  map[boundary.LimitName]boundary.Limit // declared; none of what was observed
+	// Unanswered says why there is no answer at all, as of a target that was not
+	// reached; "" where there are some.
+	Unanswered string
 }
 
 // Guarantee is the answer to one claim.
@@ -47,6 +51,9 @@ func Observed(t *report.Target) Guarantees {
 		if a != "" {
 			g.Answers[boundary.Claim(f.Claim)] = Guarantee{a, string(f.Basis), note(t, &f)}
 		}
+	}
+	if len(g.Answers) == 0 {
+		g.Unanswered = cmp.Or(t.Error, t.Absent, "no claim was answered")
 	}
 	return g
 }
@@ -121,6 +128,18 @@ func Swap(from, to Guarantees) []Change {
 		return slices.Index(order, x.Direction) - slices.Index(order, y.Direction)
 	})
 	return changes
+}
+
+// Unanswered are the claims, in the catalogue's order, to which neither has an answer: of
+// them nothing can be told.
+func Unanswered(from, to Guarantees) []boundary.Claim {
+	claims := []boundary.Claim{}
+	for _, c := range catalogue {
+		if from.Answers[c.ID].Answer == "" && to.Answers[c.ID].Answer == "" {
+			claims = append(claims, c.ID)
+		}
+	}
+	return claims
 }
 
 // LimitChange is a limit that another broker would change.

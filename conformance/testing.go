@@ -28,6 +28,9 @@ func Test(t *testing.T, target Target, options ...func(*Options)) {
 		t.Fatalf("target %s: %s", target.Name, found.Error)
 	}
 	t.Logf("seed %d", r.Seed)
+	if r.Summary.Interrupted {
+		t.Error("the run was interrupted: not every claim was asked")
+	}
 	if len(target.Boundary.Entries) == 0 {
 		t.Errorf("the target declares no boundary; observed was:\n%s", Discover(target.Broker, found.Findings))
 	}

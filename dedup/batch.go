@@ -47,6 +47,7 @@ func (in *Inbox[T]) Apply(ctx context.Context, b Batch, effects Effects[T]) ([]R
 	if b.Lanes != nil && len(b.Lanes) != len(b.Keys) {
 		panic("dedup: a batch with lanes has one for each key")
 	}
+	defer in.stats.begin(len(b.Keys), in.o.Took).end()
 	p := &part[T]{in: in, b: b, effects: effects, results: make([]Result, len(b.Keys)), failed: make([]error, len(b.Keys)), markers: make([]Marker, len(b.Keys))}
 	for i, k := range b.Keys {
 		p.markers[i], p.results[i].Err = in.marker(k)

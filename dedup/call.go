@@ -132,6 +132,8 @@ type CallOptions struct {
 	Backoff broker.Backoff
 	// Rand returns numbers in [0, 1) for the jitter. Nil takes math/rand/v2.
 	Rand func() float64
+	// Took is that of [Options].
+	Took func(messages int, took time.Duration)
 }
 
 // Calls makes calls to a provider outside of any transaction: a payment, a mail. A
@@ -149,6 +151,7 @@ type Calls struct {
 	o        CallOptions
 	attempts Options
 	stats    counters
+	ids      idWatch
 }
 
 // NewCalls returns the calls of the named consumer, whose name is part of every key
@@ -182,6 +185,12 @@ func NewCalls(d CallDriver, consumer string, o CallOptions) (*Calls, error) {
 
 // Stats returns the counts of what Once did.
 func (c *Calls) Stats() Stats { return c.stats.snapshot() }
+
+// Consumer returns the name of whose calls they are.
+func (c *Calls) Consumer() string { return c.consumer }
+
+// Window is how long the records of calls that are done are kept.
+func (c *Calls) Window() time.Duration { return c.o.Window }
 
 // Options returns how c works, the defaults filled in.
 func (c *Calls) Options() CallOptions { return c.o }

@@ -25,6 +25,7 @@ import (
 // do ends after [CallOptions].Bound. Once blocks for do and the store; it doesn't
 // wait for another copy, which is [InFlight].
 func (c *Calls) Once(ctx context.Context, id string, request []byte, do func(ctx context.Context, key string) ([]byte, error)) (Outcome, []byte, error) {
+	defer c.stats.begin(1, c.o.Took).end()
 	outcome, result, err := c.once(ctx, id, request, do)
 	return c.stats.count(outcome), result, err
 }
@@ -79,6 +80,7 @@ func (c *Calls) begin(ctx context.Context, mine Call) (Call, Outcome, []byte, er
 			return mine, InFlight, nil, ErrInFlight
 		}
 		next := stored
+		crashed := stored.State == CallStarted && stored.Note == "" // its attempt left no record of its end
 		if next.Changed = now; mine.Request != nil {
 			next.Request = mine.Request
 		}
@@ -87,18 +89,31 @@ func (c *Calls) begin(ctx context.Context, mine Call) (Call, Outcome, []byte, er
 		} else if now.Sub(stored.First) >= c.o.Idempotent {
 			next.State = CallUnresolved
 			next.Note = c.why(stored, now)
-			if _, err := c.change(ctx, next); err != nil {
+			ok, err := c.change(ctx, next)
+			if err != nil {
 				return mine, Unknown, nil, err
+			}
+			if ok {
+				c.stats.unresolved.Add(1)
+				c.countStuck(crashed)
 			}
 			continue // to see what it is now
 		}
 		next.State, next.Token, next.Due, next.Note = CallStarted, mine.Token, mine.Due, ""
 		next.Attempts++
-		if _, err := c.change(ctx, next); err != nil {
+		ok, err := c.change(ctx, next)
+		if err != nil {
 			return mine, Unknown, nil, err
 		}
+		c.countStuck(ok && crashed)
 	}
 	return mine, InFlight, nil, ErrInFlight
+}
+
+func (c *Calls) countStuck(found bool) {
+	if found {
+		c.stats.stuck.Add(1)
+	}
 }
 
 // why says in a record's note why it isn't tried again.
@@ -151,12 +166,18 @@ func (c *Calls) end(ctx context.Context, mine Call, result []byte, failed error)
 		case err != nil:
 			return outcome, nil, fmt.Errorf("%w; its record: %w", answer, err)
 		case ok:
+			if next.State == CallUnresolved {
+				c.stats.unresolved.Add(1)
+			}
 			if outcome != Applied {
 				result = nil
 			}
 			return outcome, result, answer
 		case stored.State == CallDone: // by another, who got the provider's answer too
 			if outcome == Applied {
+				if c.o.Idempotent == 0 {
+					c.stats.suspect.Add(1)
+				}
 				return Applied, result, nil
 			}
 			return Duplicate, stored.Result, nil
@@ -203,16 +224,16 @@ func ask[A any](ctx context.Context, c *Calls, f func() (A, error)) (A, error) {
 // message by c. What it says of outcomes is as with [Handler]: a call that is Unknown
 // or unresolved comes again after RetryDelay, no attempt counted, until it is decided.
 func CallHandler(c *Calls, do func(ctx context.Context, key string, d *broker.Delivery) ([]byte, error), options ...HandlerOption) broker.Handler {
-	h := newHandling(options)
+	h := newHandling(options).on(&c.stats, &c.ids, c.o.Window)
 	return func(ctx context.Context, d *broker.Delivery) error {
+		k := h.key(d)
+		h.came(d, k)
 		body := d.Body
 		if body == nil {
 			body = []byte{}
 		}
-		outcome, _, err := c.Once(ctx, h.key(d).ID, body, func(ctx context.Context, key string) ([]byte, error) { return do(ctx, key, d) })
-		if errors.Is(err, ErrOtherRequest) {
-			return broker.Poison(err)
-		}
+		outcome, _, err := c.Once(ctx, k.ID, body, func(ctx context.Context, key string) ([]byte, error) { return do(ctx, key, d) })
+		h.went(d, outcome)
 		return h.answer(outcome, err)
 	}
 }

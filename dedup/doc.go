@@ -39,7 +39,12 @@
 // producer assigned: [JoinID] makes one from the parts that name a business event.
 // An ID that a broker assigned, or one made anew for each attempt, finds no
 // duplicate that a producer's retry made; one that is a hash of the body takes two
-// messages for one. [IDCheck] looks for both.
+// messages for one. [IDCheck] looks for both, and [Handler] warns of them.
+//
+// # Counts
+//
+// [Stats] and [RelayStats] count what happened, to be read at any time; package
+// dedup/otel exports them, and docs/operations has alerts and what to do.
 //
 // This package imports the standard library and package broker. Stores implement
 // [Driver]: packages dedup/sqlite (embedded, nothing to install), dedup/postgres and

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash/maphash"
@@ -19,7 +20,7 @@ import (
 // each attempt, which find no duplicate, and those that are a hash of the body, under
 // which two messages that say the same are one and the second is lost. It remembers
 // the last few messages, and only suspects: what it says is a warning for people. It
-// is safe for concurrent use.
+// is safe for concurrent use. [Handler] and its likes have one.
 type IDCheck struct {
 	mu   sync.Mutex
 	seed maphash.Seed
@@ -50,12 +51,17 @@ func NewIDCheck(n int) *IDCheck {
 //     and the same time if the producer set one, has another ID that looks random.
 //
 // An empty body is never suspicious.
-func (c *IDCheck) Look(m *broker.Message) string {
+func (c *IDCheck) Look(m *broker.Message) string { return c.look(m, true) }
+
+// look looks for a hash only if it is told to, for that takes the body's length.
+func (c *IDCheck) look(m *broker.Message, hashes bool) string {
 	if len(m.Body) == 0 {
 		return ""
 	}
-	if name := hashOf(m.ID, m.Body); name != "" {
-		return fmt.Sprintf("dedup: the ID %q is the %s of the body: two messages with the same body are taken for one", m.ID, name)
+	if hashes {
+		if name := hashOf(m.ID, m.Body); name != "" {
+			return fmt.Sprintf("dedup: the ID %q is the %s of the body: two messages with the same body are taken for one", m.ID, name)
+		}
 	}
 	if !looksRandom(m.ID) {
 		return ""
@@ -66,7 +72,9 @@ func (c *IDCheck) Look(m *broker.Message) string {
 	_ = h.WriteByte(0)
 	_, _ = h.Write(m.Body)
 	if !m.Time.IsZero() {
-		_, _ = fmt.Fprint(&h, m.Time.UnixMilli())
+		var at [8]byte
+		binary.BigEndian.PutUint64(at[:], uint64(m.Time.UnixMilli()))
+		_, _ = h.Write(at[:])
 	}
 	sum := h.Sum64()
 	c.mu.Lock()
@@ -94,37 +102,41 @@ func hashOf(id string, body []byte) string {
 	if len(id) < 22 || len(id) > 128 {
 		return ""
 	}
-	is := func(sum []byte) bool {
-		if len(id) == hex.EncodedLen(len(sum)) && strings.EqualFold(id, hex.EncodeToString(sum)) {
-			return true
-		}
-		for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
-			if len(id) == e.EncodedLen(len(sum)) && id == e.EncodeToString(sum) {
-				return true
-			}
-		}
-		return false
-	}
-	var sum []byte
-	for _, h := range []struct {
-		name string
-		size int
-		sum  func() []byte
-	}{
-		{"MD5", md5.Size, func() []byte { s := md5.Sum(body); return s[:] }},
-		{"SHA-1", sha1.Size, func() []byte { s := sha1.Sum(body); return s[:] }},
-		{"SHA-256", sha256.Size, func() []byte { s := sha256.Sum256(body); return s[:] }},
-		{"SHA-512", sha512.Size, func() []byte { s := sha512.Sum512(body); return s[:] }},
-	} {
+	for i := range hashes {
 		// Only a hash whose length fits is computed.
+		h := &hashes[i]
 		if len(id) != 2*h.size && len(id) != base64.StdEncoding.EncodedLen(h.size) && len(id) != base64.RawStdEncoding.EncodedLen(h.size) {
 			continue
 		}
-		if sum = h.sum(); is(sum) {
+		if isSum(id, h.sum(body)) {
 			return h.name
 		}
 	}
 	return ""
+}
+
+var hashes = [...]struct {
+	name string
+	size int
+	sum  func(body []byte) []byte
+}{
+	{"MD5", md5.Size, func(b []byte) []byte { s := md5.Sum(b); return s[:] }},
+	{"SHA-1", sha1.Size, func(b []byte) []byte { s := sha1.Sum(b); return s[:] }},
+	{"SHA-256", sha256.Size, func(b []byte) []byte { s := sha256.Sum256(b); return s[:] }},
+	{"SHA-512", sha512.Size, func(b []byte) []byte { s := sha512.Sum512(b); return s[:] }},
+}
+
+// isSum reports whether id is sum in hexadecimal or base64.
+func isSum(id string, sum []byte) bool {
+	if len(id) == hex.EncodedLen(len(sum)) && strings.EqualFold(id, hex.EncodeToString(sum)) {
+		return true
+	}
+	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+		if len(id) == e.EncodedLen(len(sum)) && id == e.EncodeToString(sum) {
+			return true
+		}
+	}
+	return false
 }
 
 // looksRandom reports whether id is a UUID of version 4 or 7, or at least 16

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -32,6 +31,10 @@ type Options struct {
 	Backoff broker.Backoff
 	// Rand returns numbers in [0, 1) for the jitter. Nil takes math/rand/v2.
 	Rand func() float64
+	// Took, where not nil, is told of each call when it ends: of how many messages
+	// it was, and how long it took, the store's attempts included. It is called
+	// concurrently and must not block. Package dedup/otel has one.
+	Took func(messages int, took time.Duration)
 }
 
 func (o Options) withDefaults() Options {
@@ -69,6 +72,7 @@ type Inbox[T any] struct {
 	consumer string
 	o        Options
 	stats    counters
+	ids      idWatch
 }
 
 // New returns an inbox of the named consumer. The name is part of every marker: it
@@ -83,6 +87,12 @@ func New[T any](d Driver[T], consumer string, o Options) *Inbox[T] {
 
 // Driver returns the store under the inbox.
 func (in *Inbox[T]) Driver() Driver[T] { return in.driver }
+
+// Consumer returns the inbox's name.
+func (in *Inbox[T]) Consumer() string { return in.consumer }
+
+// Window is how long the store keeps markers; zero if it doesn't say.
+func (in *Inbox[T]) Window() time.Duration { return windowOf(in.driver) }
 
 // marker completes the key.
 func (in *Inbox[T]) marker(k Key) (Marker, error) {
@@ -113,6 +123,7 @@ var (
 //
 // Effect uses tx and not the store beside it, doesn't end it, and doesn't keep it.
 func (in *Inbox[T]) Once(ctx context.Context, k Key, effect func(ctx context.Context, tx T) error) (Outcome, error) {
+	defer in.stats.begin(1, in.o.Took).end()
 	m, err := in.marker(k)
 	if err != nil {
 		return in.stats.count(Failed), err
@@ -304,35 +315,4 @@ func contain(f func() error) (err error) {
 		}
 	}()
 	return f()
-}
-
-// Stats counts what an inbox did since it was made. The sums are for metrics; they
-// are not taken at one moment.
-type Stats struct {
-	Unknown, Applied, Duplicate, InFlight, Failed, OutsideWindow uint64
-	// Ambiguous counts commits whose answer was lost.
-	Ambiguous uint64
-	// Retried counts transactions that were tried again.
-	Retried uint64
-}
-
-type counters struct {
-	outcomes           [OutsideWindow + 1]atomic.Uint64
-	ambiguous, retried atomic.Uint64
-}
-
-func (c *counters) count(o Outcome) Outcome {
-	c.outcomes[o].Add(1)
-	return o
-}
-
-// Stats returns the counts so far.
-func (in *Inbox[T]) Stats() Stats { return in.stats.snapshot() }
-
-func (c *counters) snapshot() Stats {
-	n := func(o Outcome) uint64 { return c.outcomes[o].Load() }
-	return Stats{
-		Unknown: n(Unknown), Applied: n(Applied), Duplicate: n(Duplicate), InFlight: n(InFlight), Failed: n(Failed),
-		OutsideWindow: n(OutsideWindow), Ambiguous: c.ambiguous.Load(), Retried: c.retried.Load(),
-	}
 }

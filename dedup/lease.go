@@ -76,6 +76,8 @@ type LeaseOptions struct {
 	Backoff broker.Backoff
 	// Rand returns numbers in [0, 1) for the jitter. Nil takes math/rand/v2.
 	Rand func() float64
+	// Took is that of [Options].
+	Took func(messages int, took time.Duration)
 }
 
 // Lease is for effects that can't share a transaction with a marker. It reserves a
@@ -95,6 +97,7 @@ type Lease struct {
 	o        LeaseOptions
 	attempts Options
 	stats    counters
+	ids      idWatch
 }
 
 // NewLease returns the leases of the named consumer, whose name is part of every key
@@ -137,8 +140,11 @@ func (l *Lease) Reserve(ctx context.Context, keys ...Key) []Reservation {
 	}
 	l.ask(ctx, asked, func(ctx context.Context, rs []*Reservation) { l.driver.Reserve(ctx, rs, l.o.Lease) })
 	for _, r := range asked {
-		if r.Err != nil {
+		switch {
+		case r.Err != nil:
 			r.Claim, r.Err = 0, wrap(ctx, r.Err)
+		case r.Claim == Fresh && r.TakenOver:
+			l.stats.stuck.Add(1)
 		}
 	}
 	return rs
@@ -162,7 +168,11 @@ func (l *Lease) Complete(ctx context.Context, rs ...*Reservation) error {
 	}
 	err := l.each(ctx, rs, l.driver.Complete)
 	for _, r := range rs {
-		if errors.Is(r.Err, ErrLost) {
+		switch {
+		case errors.Is(r.Err, broker.ErrLeaseLost): // its effect took place, and another has the key
+			l.stats.leaseLost.Add(1)
+			l.stats.suspect.Add(1)
+		case errors.Is(r.Err, ErrLost):
 			r.Err = fmt.Errorf("%w: %w", ErrCommitUnknown, r.Err)
 			err = r.Err
 			l.stats.ambiguous.Add(1)
@@ -201,5 +211,12 @@ func (l *Lease) ask(ctx context.Context, rs []*Reservation, f func(context.Conte
 	}
 }
 
-// Stats returns the counts of what Once and OnceBatch did.
+// Stats returns the counts of what l did; the outcomes are those of Once and
+// OnceBatch.
 func (l *Lease) Stats() Stats { return l.stats.snapshot() }
+
+// Consumer returns the name of whose leases they are.
+func (l *Lease) Consumer() string { return l.consumer }
+
+// Window is how long the store keeps records; zero if it doesn't say.
+func (l *Lease) Window() time.Duration { return windowOf(l.driver) }

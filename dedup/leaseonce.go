@@ -38,6 +38,7 @@ func (l *Lease) Once(ctx context.Context, k Key, effect func(ctx context.Context
 // them together. A crash can repeat the effects of all that were not recorded yet. A
 // key that comes twice is applied once.
 func (l *Lease) OnceBatch(ctx context.Context, keys []Key, effect func(ctx context.Context, i int, fence int64) ([]byte, error)) []LeaseResult {
+	defer l.stats.begin(len(keys), l.o.Took).end()
 	results := make([]LeaseResult, len(keys))
 	for from := 0; from < len(keys); from += l.attempts.MaxBatch {
 		end := min(from+l.attempts.MaxBatch, len(keys))
@@ -78,6 +79,7 @@ func (l *Lease) batch(ctx context.Context, keys []Key, results []LeaseResult, ef
 			r.Result, out.Result = result, result
 			completed, done = append(completed, r), append(done, i)
 		case lost != nil:
+			l.stats.leaseLost.Add(1)
 			if out.Outcome, out.Err = Unknown, err; !errors.Is(err, lost) {
 				out.Err = fmt.Errorf("%w: %w", lost, err)
 			}
@@ -103,6 +105,7 @@ func (l *Lease) batch(ctx context.Context, keys []Key, results []LeaseResult, ef
 	}
 	for n, r := range released { // a lease that ended just before its effect did
 		if out := &results[undone[n]]; errors.Is(r.Err, broker.ErrLeaseLost) {
+			l.stats.leaseLost.Add(1)
 			out.Outcome, out.Err = Unknown, fmt.Errorf("%w: %w", r.Err, out.Err)
 		}
 	}
@@ -259,9 +262,12 @@ func (k *keeper) stop() {
 // LeaseHandler makes a handler for [broker.Consume] that applies effect once for each
 // message by l, as [Handler] does by an inbox; what it says of outcomes is the same.
 func LeaseHandler(l *Lease, effect func(ctx context.Context, fence int64, d *broker.Delivery) ([]byte, error), options ...HandlerOption) broker.Handler {
-	h := newHandling(options)
+	h := newHandling(options).on(&l.stats, &l.ids, windowOf(l.driver))
 	return func(ctx context.Context, d *broker.Delivery) error {
-		outcome, _, err := l.Once(ctx, h.key(d), func(ctx context.Context, fence int64) ([]byte, error) { return effect(ctx, fence, d) })
+		k := h.key(d)
+		h.came(d, k)
+		outcome, _, err := l.Once(ctx, k, func(ctx context.Context, fence int64) ([]byte, error) { return effect(ctx, fence, d) })
+		h.went(d, outcome)
 		return h.answer(outcome, err)
 	}
 }

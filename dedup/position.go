@@ -66,6 +66,13 @@ func NewPosition[T any](d PositionDriver[T], consumer string, o Options) *Positi
 // Driver returns the store under the positions.
 func (p *Position[T]) Driver() PositionDriver[T] { return p.driver }
 
+// Consumer returns the name of whose positions they are.
+func (p *Position[T]) Consumer() string { return p.consumer }
+
+// Stats returns the counts of what AppliedFrom, Apply and AdvanceTx did. The messages
+// behind one that failed, or that was fenced, aren't counted.
+func (p *Position[T]) Stats() Stats { return p.in.stats.snapshot() }
+
 // Load returns the offset of the last message applied in p, [Start] if none was. It
 // is read when the partition is assigned, and after ErrFenced.
 func (p *Position[T]) Load(ctx context.Context, at Partition) (int64, error) {
@@ -104,6 +111,14 @@ func (p *Position[T]) StartFrom(ctx context.Context, topic, epoch string, failed
 // the messages between belong in the same transaction. If prev isn't what is stored
 // it returns [ErrFenced], and the caller rolls back.
 func (p *Position[T]) AdvanceTx(ctx context.Context, tx T, at Partition, prev, last int64) error {
+	err := p.move(ctx, tx, at, prev, last)
+	if errors.Is(err, ErrFenced) {
+		p.in.stats.fenced.Add(1)
+	}
+	return err
+}
+
+func (p *Position[T]) move(ctx context.Context, tx T, at Partition, prev, last int64) error {
 	if prev < Start || last <= prev {
 		return broker.Errorf(broker.ErrInvalid, nil, "dedup: position of %s %s from %d to %d", at.Topic, at.Name, prev, last)
 	}
@@ -133,6 +148,7 @@ func AppliedFrom[T, M any](ctx context.Context, p *Position[T], at Partition, pr
 	if err != nil {
 		return prev, err
 	}
+	p.in.stats.outcomes[Duplicate].Add(uint64(skip))
 	msgs, offsets = msgs[skip:], offsets[skip:]
 	return p.Apply(ctx, at, prev, offsets, EachSaved(p.in, OneLane(len(msgs)), func(ctx context.Context, tx T, i int) error { return effect(ctx, tx, msgs[i]) }))
 }
@@ -169,17 +185,34 @@ func (p *Position[T]) Apply(ctx context.Context, at Partition, prev int64, offse
 	if skip, err := behind(offsets, prev); err != nil || skip > 0 || prev < Start {
 		return prev, errors.Join(err, broker.Errorf(broker.ErrInvalid, nil, "dedup: %d offsets at %d or below", skip, prev))
 	}
+	defer p.in.stats.begin(len(offsets), p.in.o.Took).end()
 	failed := make([]error, len(offsets))
 	for from := 0; from < len(offsets); {
 		end := min(from+p.in.o.MaxBatch, len(offsets))
 		next, err := p.advance(ctx, at, prev, offsets, from, end, effects, failed)
-		prev = next
-		if err != nil {
+		for from < end && offsets[from] <= next {
+			p.in.stats.count(Applied)
+			from++
+		}
+		if prev = next; err != nil {
+			p.countError(ctx, err)
 			return prev, err
 		}
 		from = end
 	}
 	return prev, nil
+}
+
+// countError counts the one message, or the one transaction, that Apply ended at.
+func (p *Position[T]) countError(ctx context.Context, err error) {
+	switch {
+	case errors.Is(err, ErrFenced):
+		p.in.stats.fenced.Add(1)
+	case ctx.Err() != nil, errors.Is(err, ErrCommitUnknown), errors.Is(err, ErrLost), p.driver.Fault(err) != Permanent:
+		p.in.stats.count(Unknown)
+	default:
+		p.in.stats.count(Failed)
+	}
 }
 
 // advance applies a range in one transaction, or, where that is refused, in one for
@@ -204,7 +237,7 @@ func (p *Position[T]) advance(ctx context.Context, at Partition, prev int64, off
 		err = p.driver.Transact(ctx, func(tx T) error {
 			reached, bad = offsets[end-1], nil
 			clear(failed)
-			if err := p.AdvanceTx(ctx, tx, at, prev, offsets[end-1]); err != nil {
+			if err := p.move(ctx, tx, at, prev, offsets[end-1]); err != nil {
 				return err
 			}
 			ran = true

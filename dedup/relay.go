@@ -52,6 +52,21 @@ type RelayOptions struct {
 	ErrorHook func(error)
 	// Rand returns numbers in [0, 1) for the jitter. Nil takes math/rand/v2.
 	Rand func() float64
+	// Published, where not nil, is told of each Publish when it has ended. It is called
+	// concurrently and must not block. Package dedup/otel has one.
+	Published func(RelayPublish)
+}
+
+// RelayPublish is one Publish of a relay.
+type RelayPublish struct {
+	Messages int
+	Took     time.Duration
+	// Retried is how many of the messages were tried before, and RetryAge how long
+	// before this Publish the broker may first have stored the oldest of them: when
+	// that reaches the broker's window, copies are no longer found. On a broker without
+	// a window the time is the message's own.
+	Retried  int
+	RetryAge time.Duration
 }
 
 func (o RelayOptions) withDefaults(p broker.Publisher) RelayOptions {
@@ -128,6 +143,13 @@ func NewRelay(store OutboxStore, topic string, to broker.Publisher, o RelayOptio
 	}
 	return &Relay{store: store, topic: topic, to: to, o: o.withDefaults(to), wake: make(chan struct{}, 1)}
 }
+
+// Topic returns the topic that the relay sends to.
+func (r *Relay) Topic() string { return r.topic }
+
+// Window returns how long the broker remembers an ID, as the relay takes it; zero if
+// it doesn't, or nobody says.
+func (r *Relay) Window() time.Duration { return r.o.Window }
 
 // Wake makes the relay look for messages now. It doesn't block.
 func (r *Relay) Wake() {
@@ -282,6 +304,15 @@ type RelayStats struct {
 	Held, Parked                uint64
 	Publishes                   uint64
 	Errors                      uint64 // what went to the ErrorHook
+}
+
+// Add returns the sums of s and o.
+func (s RelayStats) Add(o RelayStats) RelayStats {
+	return RelayStats{
+		Stored: s.Stored + o.Stored, Duplicate: s.Duplicate + o.Duplicate, Accepted: s.Accepted + o.Accepted,
+		Unknown: s.Unknown + o.Unknown, Refused: s.Refused + o.Refused, Held: s.Held + o.Held, Parked: s.Parked + o.Parked,
+		Publishes: s.Publishes + o.Publishes, Errors: s.Errors + o.Errors,
+	}
 }
 
 // Sent is how many messages the broker has.

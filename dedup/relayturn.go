@@ -180,10 +180,19 @@ func (t *turn) publish() {
 		}
 		t.batch = append(t.batch, t.msgs[i])
 	}
+	var told RelayPublish
+	if t.r.o.Published != nil {
+		told = t.retried()
+	}
+	start := time.Now()
 	ctx, cancel := context.WithTimeout(t.hard, timeout)
 	receipts, err := t.r.to.Publish(ctx, t.batch...)
 	cancel()
 	t.r.stats.publishes.Add(1)
+	if t.r.o.Published != nil {
+		told.Took = time.Since(start)
+		t.r.o.Published(told)
+	}
 	good, again := 0, 0
 	for j, i := range t.wave {
 		receipt := broker.Receipt{Err: err}
@@ -201,6 +210,27 @@ func (t *turn) publish() {
 	if t.broken = again > 0 && good == 0; again > 0 {
 		t.r.failed(fmt.Errorf("%d of %d messages to be sent again: %w", again, len(t.wave), t.cause))
 	}
+}
+
+// firstAge is how long a row may be in its first turn's hands before it is sent; one
+// that is older, and was never settled, is of a relay that crashed.
+const firstAge = time.Second
+
+// retried says how many of the wave were tried before, and how old the oldest is.
+func (t *turn) retried() RelayPublish {
+	p := RelayPublish{Messages: len(t.wave)}
+	for _, i := range t.wave {
+		row := &t.rows[i]
+		if row.Attempts == 0 && row.Age < firstAge {
+			continue
+		}
+		age := t.age(i)
+		if t.r.o.Window <= 0 {
+			age = time.Since(row.Time)
+		}
+		p.Retried, p.RetryAge = p.Retried+1, max(p.RetryAge, age)
+	}
+	return p
 }
 
 // judge writes the fate of row i.

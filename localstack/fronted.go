@@ -15,7 +15,7 @@ import (
 
 // ErrNoFront is returned by [Front] where faults can't be put in front of a broker:
 // this package has no proxy that knows its protocol, or the broker wants TLS, into
-// which no proxy looks.
+// which no proxy looks. [FrontBytes] can be, for most.
 var ErrNoFront = errors.New("localstack: no fault proxy")
 
 // frontDial bounds how long a connection to the broker may take.
@@ -27,6 +27,7 @@ const frontDial = 5 * time.Second
 type Fronted struct {
 	e      *emulator
 	behind serverFront // nil where the proxies do all
+	bytes  bool        // no proxy looks at what it carries
 
 	mu     sync.Mutex // guards the emulator's proxies, of which Kafka's come to be
 	closed bool
@@ -37,12 +38,22 @@ type Fronted struct {
 // FrontOption is an option of [Front].
 type FrontOption func(*frontConfig)
 
-type frontConfig struct{ streamPort int }
+type frontConfig struct {
+	streamPort int
+	bytes      bool
+}
 
 // FrontStreamPort is where RabbitMQ takes clients of streams: connections that begin
 // in their protocol are passed on to this port of the same host. By default they get
 // to the port of AMQP.
 func FrontStreamPort(port int) FrontOption { return func(c *frontConfig) { c.streamPort = port } }
+
+// FrontBytes passes bytes on as they are, which is all that can be done for TLS and for
+// protocols that no proxy here knows: connections can be frozen, slow and closed, and
+// [Fronted.Inject] returns an injection with [ErrNoFront]. Clients check certificates
+// against the name they dial, which is to be one that the broker's is made out for. Not
+// for Kafka, whose nodes send their clients to addresses of their own.
+func FrontBytes() FrontOption { return func(c *frontConfig) { c.bytes = true } }
 
 // Front puts the fault proxies that [StartNATSCluster], [StartKafkaServer],
 // [StartRabbitMQServer], [StartPubSubEmulator] and [StartElasticMQ] use in front of a
@@ -61,9 +72,9 @@ func Front(ctx context.Context, broker, address string, options ...FrontOption) 
 	for _, o := range options {
 		o(&c)
 	}
-	f := &Fronted{e: &emulator{name: broker, checkAPI: func(string) error { return nil }}, direct: strings.Split(address, ",")}
+	f := &Fronted{e: &emulator{name: broker, checkAPI: func(string) error { return nil }}, direct: strings.Split(address, ","), bytes: c.bytes}
 	for _, at := range f.direct {
-		if err := frontReached(ctx, broker, at); err != nil {
+		if err := frontReached(ctx, broker, at, c.bytes); err != nil {
 			return nil, err
 		}
 	}
@@ -76,6 +87,12 @@ func Front(ctx context.Context, broker, address string, options ...FrontOption) 
 // open makes the proxies.
 func (f *Fronted) open(broker string, c frontConfig) error {
 	e := f.e
+	if c.bytes {
+		if broker == KafkaName {
+			return fmt.Errorf("%w that passes bytes for %s", ErrNoFront, broker)
+		}
+		return f.each(servePlain, frontTo)
+	}
 	var err error
 	switch broker {
 	case NATSName:
@@ -163,14 +180,14 @@ func frontToRabbit(at string, streamPort int) func(net.Addr) (net.Conn, error) {
 }
 
 // frontReached connects to a broker once.
-func frontReached(ctx context.Context, broker, at string) error {
+func frontReached(ctx context.Context, broker, at string, bytes bool) error {
 	d := net.Dialer{Timeout: frontDial}
 	c, err := d.DialContext(ctx, "tcp", at)
 	if err != nil {
 		return fmt.Errorf("localstack: %s: %w", broker, err)
 	}
 	defer c.Close()
-	if broker == NATSName {
+	if broker == NATSName && !bytes {
 		return natsPlain(c)
 	}
 	return nil
@@ -192,7 +209,12 @@ func (f *Fronted) Address() string {
 }
 
 // Inject arms a fault until it is used up or removed, as [Emulator] says.
-func (f *Fronted) Inject(what Fault) *Injection { return f.e.Inject(what) }
+func (f *Fronted) Inject(what Fault) *Injection {
+	if f.bytes {
+		return f.e.faults.Inject(what, fmt.Errorf("%w: it passes bytes", ErrNoFront))
+	}
+	return f.e.Inject(what)
+}
 
 // Trace calls to with a line for each request from now on, as [Emulator] says.
 func (f *Fronted) Trace(to func(line string)) { f.e.Trace(to) }

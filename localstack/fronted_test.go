@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -217,6 +219,38 @@ func TestFrontKafka(t *testing.T) {
 	brokers, err := kadm.NewClient(client).ListBrokers(t.Context())
 	if err != nil || len(brokers) != 3 {
 		t.Errorf("%d nodes, %v", len(brokers), err)
+	}
+}
+
+// TestFrontBytes: what nobody here can look into can be silenced all the same, and
+// says that no operation of it can be struck.
+func TestFrontBytes(t *testing.T) {
+	at := says(t, `INFO {"tls_required":true}`+"\r\n")
+	f := fronted(t, localstack.NATSName, at, localstack.FrontBytes())
+	if err := f.Inject(localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse}).Err(); !errors.Is(err, localstack.ErrNoFront) {
+		t.Errorf("a fault is armed that strikes nowhere: %v", err)
+	}
+	f.Freeze()
+	c, err := net.Dial("tcp", f.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes in a frozen network: %v", n, err)
+	}
+	f.Thaw()
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.HasPrefix(line, "INFO") {
+		t.Errorf("%q, %v", line, err)
+	}
+	if _, err := localstack.Front(t.Context(), localstack.KafkaName, at, localstack.FrontBytes()); !errors.Is(err, localstack.ErrNoFront) {
+		t.Errorf("Kafka's clients would go to the nodes, past the front: %v", err)
 	}
 }
 

@@ -80,7 +80,10 @@ func (e *echo) cut() {
 func (e *echo) Close(ctx context.Context) error {
 	e.clock.Close()
 	e.mu.Lock()
-	err := e.from.Close()
+	var err error
+	if e.from != nil { // it may have been closed before it served
+		err = e.from.Close()
+	}
 	e.cut()
 	e.mu.Unlock()
 	if err != nil {

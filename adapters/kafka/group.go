@@ -24,6 +24,7 @@ type groupReceiver struct {
 	name         string
 	wishes       wishes
 	from         func(string) (broker.Position, bool)
+	watch        func(broker.Assignment)
 	session      time.Duration
 	beats        beats
 	cl           *kgo.Client
@@ -61,7 +62,7 @@ const (
 
 func (c *conn) newGroup(topic, group string, w wishes, o broker.ReceiverOptions) (*groupReceiver, error) {
 	r := &groupReceiver{
-		conn: c, topic: topic, group: group, name: topic + "/" + group, wishes: w, from: o.StartFrom,
+		conn: c, topic: topic, group: group, name: topic + "/" + group, wishes: w, from: o.StartFrom, watch: o.Assigned,
 		session: c.opts.Session,
 		parts:   map[int32]*part{},
 		wake:    make(chan struct{}, 1),

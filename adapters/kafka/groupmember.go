@@ -19,6 +19,9 @@ import (
 func (r *groupReceiver) assigned(ctx context.Context, cl *kgo.Client, m map[string][]int32) {
 	member, _ := cl.GroupMetadata()
 	r.beats.begin(time.Now())
+	if r.watch != nil {
+		r.watch(broker.Assignment{Began: true, Gained: len(m[r.topic])})
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range m[r.topic] {
@@ -124,6 +127,9 @@ func (r *groupReceiver) revoked(ctx context.Context, _ *kgo.Client, m map[string
 
 // lost ends partitions.
 func (r *groupReceiver) lost(_ context.Context, _ *kgo.Client, m map[string][]int32) {
+	if n := len(m[r.topic]); n > 0 && r.watch != nil {
+		r.watch(broker.Assignment{Lost: n})
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range m[r.topic] {

@@ -8,7 +8,7 @@ func refusals() map[boundary.Claim]boundary.Entry {
 	return map[boundary.Claim]boundary.Entry{
 		boundary.PublishAckReplicated: {
 			Declared: boundary.OneNode, Sources: []string{"NATS-F-11"},
-			Note: "With one replica the stream is gone as long as its server is. Ask for three ([Replicas]).",
+			Note: "With one replica the stream is gone as long as its server is. Ask for three (the adapter's option Replicas).",
 		},
 		boundary.PublishBatchAtomic: {
 			Declared: boundary.InPart, Sources: []string{"NATS-F-05", "NATS-F-32"},

@@ -20,7 +20,7 @@ func BoundaryMemory() boundary.Boundary {
 		Note: "A crash leaves nothing that could come again, neither acked nor unacked."}
 	b.Entries[boundary.PublishAckReplicated] = boundary.Entry{
 		Declared: boundary.Lost, Sources: []string{"NATS-F-09"},
-		Note: "With one replica the stream is gone for good with its server. Ask for three ([Replicas]).",
+		Note: "With one replica the stream is gone for good with its server. Ask for three (the adapter's option Replicas).",
 	}
 	return b
 }

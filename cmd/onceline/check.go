@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,8 +31,8 @@ nothing is called lost. An event has "at" (seconds), "kind" (publish, receipt,
 delivery, settle, outcome, effect, or any other, which is passed over) and "id"; the
 more of the other fields it has, the more is checked: docs/histories.md.
 
-The exit code is 0 where no anomaly was found, 1 where some were, 3 where the file is
-no history.`,
+Exit codes: 0 no anomaly was found; 1 some were; 2 a wrong command line, or a finding that the report
+doesn't have; 3 the file can't be read, or is no history.`,
 		Example: `  onceline check history.json
   onceline check --drained --ignore doubled,stored-twice events.jsonl
   onceline check --finding nats/settle.final onceline-report/report.json
@@ -72,6 +73,9 @@ func (c *checking) run(path string, in io.Reader, out io.Writer) error {
 		in = f
 	}
 	h, err := c.read(in)
+	if errors.Is(err, errNoFinding) {
+		return fmt.Errorf("--finding: %s: %w", path, err)
+	}
 	if err != nil {
 		return runError{fmt.Errorf("%s: %w", path, err)}
 	}
@@ -95,6 +99,9 @@ func (c *checking) run(path string, in io.Reader, out io.Writer) error {
 	return nil
 }
 
+// errNoFinding is of a --finding that the report doesn't have.
+var errNoFinding = errors.New("there is no finding")
+
 // read reads a history, or that of one finding of a report.
 func (c *checking) read(in io.Reader) (history.History, error) {
 	if c.finding == "" {
@@ -113,7 +120,7 @@ func (c *checking) read(in io.Reader) (history.History, error) {
 			}
 		}
 	}
-	return history.History{}, fmt.Errorf("there is no finding %q: it is TARGET/CLAIM", c.finding)
+	return history.History{}, fmt.Errorf("%w %q: it is TARGET/CLAIM", errNoFinding, c.finding)
 }
 
 func (c *checking) print(out io.Writer, r *history.Result) {
@@ -144,8 +151,16 @@ func (c *checking) print(out io.Writer, r *history.Result) {
 	for _, u := range r.Undecided {
 		fmt.Fprintf(out, "Not decided: %s.\n", u)
 	}
-	fmt.Fprintf(out, "%d messages published, %d promised by a receipt, %d of unknown outcome (%d of them came), %d deliveries, %d effects: %s.\n",
-		r.Messages, r.Promised, r.Unknown, r.Recovered, r.Deliveries, r.Effects, r)
+	fmt.Fprintf(out, "%s published, %d promised by a receipt, %d of unknown outcome (%d of them came), %s, %s: %s.\n",
+		counted(r.Messages, "message", "messages"), r.Promised, r.Unknown, r.Recovered, counted(r.Deliveries, "delivery", "deliveries"), counted(r.Effects, "effect", "effects"), r)
+}
+
+// counted is a number of things.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // places says where in the history something stands, counted from 1 as a reader of
@@ -158,6 +173,9 @@ func places(events []int) string {
 			break
 		}
 		s = append(s, fmt.Sprint(e+1))
+	}
+	if len(events) == 1 {
+		return "event " + s[0]
 	}
 	return "events " + strings.Join(s, ", ")
 }

@@ -22,7 +22,10 @@ func newClaims() *cobra.Command {
 			if asJSON {
 				enc := json.NewEncoder(out)
 				enc.SetIndent("", "  ")
-				return enc.Encode(conformance.Claims())
+				if err := enc.Encode(conformance.Claims()); err != nil {
+					return runError{err}
+				}
+				return nil
 			}
 			hop := 0
 			for _, c := range conformance.Claims() {

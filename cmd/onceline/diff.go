@@ -39,7 +39,8 @@ adapter declares is compared), or a target in a report.json of "onceline verify"
 written FILE#TARGET (then what was observed). Two files without a target compare all
 targets that both have, so that two runs can be held against each other.
 
-Exit codes: 0; 1 if TO lacks something that --require names; 2 a wrong command line.`,
+Exit codes: 0 it is told; 1 TO lacks something that --require names; 2 a wrong command line; 3 it
+can't be told, for nothing was observed of a target, or a report can't be read.`,
 		Example: `  onceline diff sqs-fifo nats
   onceline diff kafka-group pubsub-exactly-once --require publish.dedup.lost-response=once
   onceline diff old/report.json new/report.json
@@ -65,6 +66,10 @@ type swap struct {
 	// Limits are the declared ones that change; none where a side is a report's.
 	Limits  []conformance.LimitChange `json:"limits"`
 	Missing []string                  `json:"missing"` // requirements that To doesn't meet
+	// Unanswered are the claims of which neither side says anything.
+	Unanswered []boundary.Claim `json:"unanswered"`
+	// CannotTell says, where a side has no answer at all, why.
+	CannotTell string `json:"cannot_tell,omitempty"`
 }
 
 func (f *diffFlags) run(_ context.Context, stdout, stderr io.Writer, from, to string) error {
@@ -82,8 +87,11 @@ func (f *diffFlags) run(_ context.Context, stdout, stderr io.Writer, from, to st
 	}
 	swaps := make([]swap, 0, len(pairs))
 	var missing []string
+	untold := false
 	for _, p := range pairs {
-		s := swap{From: p[0].Name, To: p[1].Name, FromOf: p[0].Of, ToOf: p[1].Of, Changes: conformance.Swap(p[0], p[1]), Limits: conformance.SwapLimits(p[0], p[1]), Missing: []string{}}
+		s := swap{From: p[0].Name, To: p[1].Name, FromOf: p[0].Of, ToOf: p[1].Of, Changes: conformance.Swap(p[0], p[1]), Limits: conformance.SwapLimits(p[0], p[1]), Missing: []string{}, Unanswered: conformance.Unanswered(p[0], p[1])}
+		s.CannotTell = cannotTell(p)
+		untold = untold || s.CannotTell != ""
 		for _, r := range required {
 			if why, met := r.Met(p[1]); !met {
 				s.Missing = append(s.Missing, why)
@@ -101,7 +109,24 @@ func (f *diffFlags) run(_ context.Context, stdout, stderr io.Writer, from, to st
 	if len(missing) > 0 {
 		return exitCode(report.ExitDifference)
 	}
+	if untold {
+		return exitCode(report.ExitUnknown)
+	}
 	return nil
+}
+
+// cannotTell says which side of a pair has no answers, and why.
+func cannotTell(p [2]conformance.Guarantees) string {
+	var sides []string
+	for i, g := range p {
+		if g.Unanswered != "" {
+			sides = append(sides, fmt.Sprintf("%s %s: %s", []string{"from", "to"}[i], g.Name, g.Unanswered))
+		}
+	}
+	if len(sides) == 0 {
+		return ""
+	}
+	return "it can't be told what changes: nothing was observed (" + strings.Join(sides, "; ") + ")"
 }
 
 func (f *diffFlags) requirements() ([]conformance.Requirement, error) {
@@ -147,7 +172,7 @@ func pairs(from, to string) ([][2]conformance.Guarantees, error) {
 
 // guarantees reads what stands on one side of the command line.
 func guarantees(arg string) ([]conformance.Guarantees, error) {
-	for _, t := range targets.Declared() {
+	for _, t := range targets.Known() {
 		if t.Name == arg {
 			return []conformance.Guarantees{conformance.Declared(t.Name, t.Boundary)}, nil
 		}
@@ -158,11 +183,11 @@ func guarantees(arg string) ([]conformance.Guarantees, error) {
 		return nil, fmt.Errorf("%q is no target and no file; the targets are: %s", arg, strings.Join(targetNames(), ", "))
 	}
 	if err != nil {
-		return nil, err
+		return nil, runError{err}
 	}
 	r, err := report.ReadJSON(bytes.NewReader(raw))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, runError{fmt.Errorf("%s: %w", file, err)}
 	}
 	var out []conformance.Guarantees
 	var names []string
@@ -180,7 +205,7 @@ func guarantees(arg string) ([]conformance.Guarantees, error) {
 
 func targetNames() []string {
 	var names []string
-	for _, t := range targets.Declared() {
+	for _, t := range targets.Known() {
 		names = append(names, t.Name)
 	}
 	return names
@@ -198,8 +223,17 @@ func (s *swap) count() string {
 	for _, c := range s.Changes {
 		n[c.Direction]++
 	}
+	if s.CannotTell != "" {
+		return s.CannotTell
+	}
+	rest := ""
+	if k := len(s.Unanswered); k == 1 {
+		rest = "; 1 claim has no answer on either side"
+	} else if k > 1 {
+		rest = fmt.Sprintf("; %d claims have no answer on either side", k)
+	}
 	if len(s.Changes) == 0 {
-		return "no guarantee changes"
+		return "no guarantee changes" + rest
 	}
 	var parts []string
 	for _, d := range []conformance.Direction{conformance.Weaker, conformance.Other, conformance.Untold, conformance.Stronger} {
@@ -207,7 +241,7 @@ func (s *swap) count() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n[d], d))
 		}
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, ", ") + rest
 }
 
 func told(g conformance.Guarantee) string {

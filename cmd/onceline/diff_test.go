@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,12 +72,52 @@ func TestDiffOfReports(t *testing.T) {
 		t.Error(code, stdout)
 	}
 	for _, args := range [][]string{
-		{"diff", old + "#b", now}, {"diff", "pulsar", "nats"}, {"diff", "nats"}, {"diff", filepath.Join(dir, "none.json"), "nats"},
+		{"diff", old + "#b", now}, {"diff", "pulsar", "nats"}, {"diff", "nats"},
 		{"diff", "nats", "nats", "--format", "xml"}, {"diff", "nats", "nats", "--require", "settle.answer"},
 		{"diff", "nats", "nats", "--require", "settle.answer=maybe"}, {"diff", old, "nats"},
 	} {
 		if stdout, stderr, code := onceline(t.Context(), args...); code != report.ExitUsage || stderr == "" || stdout != "" {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)
+		}
+	}
+}
+
+// TestDiffCannotTell: targets that were not reached have no answers, which is no sign
+// that nothing changes; nor is a report that can't be read.
+func TestDiffCannotTell(t *testing.T) {
+	r := report.Report{Targets: []report.Target{
+		{Name: "gone", Broker: "a", Kind: report.KindLocal, Error: "connection refused"},
+		{Name: "absent", Broker: "a", Kind: report.KindLocal, Absent: "it isn't installed"},
+		{Name: "there", Broker: "a", Kind: report.KindLocal, Findings: []report.Finding{
+			{Claim: "settle.answer", Hop: 2, Observed: "sent", Verdict: report.Equal, Basis: report.Measured}, {Claim: "settle.stale", Hop: 2, Verdict: report.Failed, Basis: report.Measured}}},
+	}}
+	path := filepath.Join(t.TempDir(), "report.json")
+	f, err := os.Create(path)
+	if err == nil {
+		err = errors.Join(report.WriteJSON(f, &r), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		from, to string
+		code     int
+		says     []string
+	}{
+		{path + "#gone", path + "#gone", 3, []string{"can't be told", "from gone: connection refused; to gone: connection refused"}},
+		{path + "#there", path + "#absent", 3, []string{"can't be told", "(to absent: it isn't installed)"}},
+		{path, path, 3, []string{"can't be told", "no guarantee changes"}},
+		{path + "#there", path + "#there", 0, []string{"no guarantee changes; ", "claims have no answer on either side"}},
+		{path + ".none", "nats", 3, []string{"no such file"}},
+		{os.Args[0], "nats", 3, []string{os.Args[0]}},
+	} {
+		for _, format := range []string{"text", "markdown"} {
+			stdout, stderr, code := onceline(t.Context(), "diff", c.from, c.to, "--format", format)
+			for _, want := range c.says {
+				if code != c.code || !strings.Contains(stdout+stderr, want) {
+					t.Errorf("%s %s %s: exit %d, %q: %s%s", c.from, c.to, format, code, want, stdout, stderr)
+				}
+			}
 		}
 	}
 }

@@ -34,7 +34,7 @@ func newDiscover() *cobra.Command {
 observed as the Go source of a boundary, each answer with what was seen. Probes create
 and delete entities. A claim that can't be told there is a comment.
 
-Exit codes: 0; 2 a wrong command line; 3 the broker could not be reached, a probe
+Exit codes: 0 it is printed; 2 a wrong command line; 3 the broker could not be reached, a probe
 failed to run, or the run was interrupted.`,
 		Example: `  onceline discover --target nats://127.0.0.1:4222
   onceline discover --target kafka://127.0.0.1:9092 --claim 'settle.*' --json`,

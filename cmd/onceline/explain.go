@@ -24,11 +24,11 @@ application should do about it. "onceline verify" measures the same.`,
 		Example: `  onceline explain nats
   onceline explain kafka-share --json`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(targets.Names(targets.Declared()), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions(targets.Names(targets.Known()), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ts, err := targets.Select(targets.Embedded(), args)
 			if err != nil { // by its name, one on a real server
-				ts, err = targets.Select(targets.Declared(), args)
+				ts, err = targets.Select(targets.Known(), args)
 			}
 			if err != nil {
 				return err
@@ -40,7 +40,10 @@ application should do about it. "onceline verify" measures the same.`,
 				for _, t := range ts {
 					m[t.Name] = t.Boundary
 				}
-				return enc.Encode(m)
+				if err := enc.Encode(m); err != nil {
+					return runError{err}
+				}
+				return nil
 			}
 			for i, t := range ts {
 				if i > 0 {

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/onceline/onceline/cmd/onceline/crashes"
 	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
@@ -21,6 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	localstack.RunIfChild()
 	conformance.RunIfWorker(targets.Stores()...)
+	crashes.RunIfConsumer()
 	// A package that Pub/Sub's client imports starts this as it is loaded.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
@@ -47,6 +50,11 @@ func TestUsage(t *testing.T) {
 		{[]string{"verify", "--parallel", "0"}, report.ExitUsage, "above zero"},
 		{[]string{"verify", "--target", "ftp://user:secret@x"}, report.ExitUsage, "known scheme"},
 		{[]string{"verify", "--target", "nats://x", "--broker", "nats"}, report.ExitUsage, "one of the two"},
+		{[]string{"verify", "--broker", "kafka-group-local"}, report.ExitUsage, "--broker kafka-group-local is asked with --local"},
+		{[]string{"verify", "--broker", "nats-compose"}, report.ExitUsage, "--broker nats-compose is asked with --compose"},
+		{[]string{"verify", "--servers", "1", "--broker", "memory"}, report.ExitUsage, "give both"},
+		{[]string{"help", "nonsense"}, report.ExitUsage, `there is no command "nonsense"`},
+		{[]string{"help", "relay", "nonsense"}, report.ExitUsage, `there is no command "relay nonsense"`},
 		{[]string{"explain"}, report.ExitUsage, "accepts 1 arg"},
 		{[]string{"explain", "pulsar"}, report.ExitUsage, "no such broker"},
 	} {
@@ -180,7 +188,7 @@ func TestVerifyOut(t *testing.T) {
 	}
 	dir := filepath.Join(file, "report")
 	stdout, stderr, code := onceline(t.Context(), "verify", "--broker", "memory", "--out", dir)
-	if code != report.ExitUsage || stdout != "" || !strings.Contains(stderr, "--out "+dir) || strings.Contains(stderr, "starting") {
+	if code != report.ExitUnknown || stdout != "" || !strings.Contains(stderr, "--out "+dir) || strings.Contains(stderr, "starting") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }
@@ -233,3 +241,74 @@ func TestVerifyInterrupted(t *testing.T) {
 		t.Errorf("an interrupted run still writes what it has: %v", err)
 	}
 }
+
+// TestFullOutput: what could not be printed is said, by each command that prints, and is
+// no success.
+func TestFullOutput(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err) // Linux has it
+	}
+	defer full.Close()
+	history := filepath.Join(t.TempDir(), "history.jsonl")
+	if err := os.WriteFile(history, []byte(`{"at":1,"kind":"delivery","id":"a"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"claims"}, {"claims", "--json"}, {"explain", "nats"}, {"explain", "nats", "--json"}, {"check", history}, {"check", "--json", history}, {"diff", "nats", "kafka-group"},
+		{"targets"}, {"size", "--rate", "1", "--window", "1h"}, {"audit", "--caught", "1", "--retries", "1"}, {"version"}, {"help"}, {"verify", "--help"}, {"completion", "bash"},
+	} {
+		var stderr bytes.Buffer
+		if code := run(t.Context(), args, full, &stderr); code != report.ExitUnknown || !strings.Contains(stderr.String(), "no space left on device") {
+			t.Errorf("%v: exit %d: %s", args, code, stderr.String())
+		}
+		if n := strings.Count(stderr.String(), "no space left"); n != 1 {
+			t.Errorf("%v: it is said %d times: %s", args, n, stderr.String())
+		}
+	}
+}
+
+// TestExitCodes: the help says what they mean for all commands, and each command that has
+// some of its own says so in the same words.
+func TestExitCodes(t *testing.T) {
+	stdout, _, code := onceline(t.Context(), "help")
+	for _, want := range []string{"Exit codes, of all commands:", "\n  0 ", "\n  1 ", "\n  2 ", "\n  3 "} {
+		if code != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("exit %d, %q is missing: %s", code, want, stdout)
+		}
+	}
+	for _, name := range []string{"verify", "audit", "check", "diff", "discover", "mutants", "pub", "sub", "relay", "size", "up"} {
+		stdout, _, _ := onceline(t.Context(), "help", name)
+		if !strings.Contains(stdout, "Exit codes: 0 ") || !strings.Contains(stdout, "2 a wrong") {
+			t.Errorf("%s: %s", name, stdout)
+		}
+	}
+}
+
+// TestNamesOfAllTargets: what can be asked can be looked up.
+func TestNamesOfAllTargets(t *testing.T) {
+	for _, name := range append(targets.Names(targets.Compose()), targets.Local(nil)[0].Name) {
+		if stdout, stderr, code := onceline(t.Context(), "explain", name); code != 0 || !strings.Contains(stdout, "Hop 2") {
+			t.Errorf("explain %s: exit %d: %s", name, code, stderr)
+		}
+	}
+	if _, stderr, code := onceline(t.Context(), "diff", targets.Compose()[0].Name, "nats"); code != 0 {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	// The notes are for people: no markup of doc comments.
+	for _, c := range targets.Known() {
+		for id, e := range c.Boundary.Entries {
+			if at := docLink.FindString(e.Note); at != "" {
+				t.Errorf("%s, %s: %s", c.Name, id, at)
+			}
+		}
+		for name, l := range c.Boundary.Limits {
+			if at := docLink.FindString(l.Note); at != "" {
+				t.Errorf("%s, %s: %s", c.Name, name, at)
+			}
+		}
+	}
+}
+
+// docLink is a link of a doc comment.
+var docLink = regexp.MustCompile(`\[[A-Za-z.]+\]`)

@@ -34,8 +34,7 @@ type progress struct {
 
 func newProgress(w io.Writer, verbose bool, ts []conformance.Target) *progress {
 	p := &progress{w: w, verbose: verbose, start: time.Now(), done: map[string]int{}, of: map[string]int{}, told: map[string]int{}}
-	file, _ := w.(*os.File)
-	_, p.live = terminal(file)
+	_, p.live = terminal(fileOf(w))
 	for i := range ts {
 		p.order = append(p.order, ts[i].Name)
 	}
@@ -126,8 +125,7 @@ func (p *progress) draw() {
 	}
 	b.WriteString("  " + p.last)
 	line := b.String()
-	file, _ := p.w.(*os.File)
-	if width, _ := terminal(file); len(line) >= width && width > 1 {
+	if width, _ := terminal(fileOf(p.w)); len(line) >= width && width > 1 {
 		line = line[:width-1]
 	}
 	fmt.Fprint(p.w, line)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -284,5 +285,27 @@ func TestSubDeadLetters(t *testing.T) {
 	}
 	if _, stderr, code := onceline(t.Context(), "sub", "--url", url, "--subscription", "nostream"); code != report.ExitUsage || !strings.Contains(stderr, "invalid") {
 		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+// TestSubWarnsOfIDs: IDs that are hashes of their bodies are told of, and no other.
+func TestSubWarnsOfIDs(t *testing.T) {
+	url := startNATS(t)
+	var input strings.Builder
+	for n := range 5 {
+		body := fmt.Sprint("body ", n)
+		fmt.Fprintf(&input, "{\"id\": \"%x\", \"body\": %q}\n", sha256.Sum256([]byte(body)), body)
+	}
+	input.WriteString(`{"id": "order-1:paid:v1", "body": "body 0"}`)
+	sub := []string{"sub", "--url", url, "--subscription", "S/c", "--topic", "orders", "--ensure", "--wait", "100ms"}
+	if _, stderr, code := onceline(t.Context(), sub...); code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	if _, stderr, code := withInput(t.Context(), strings.NewReader(input.String()), "pub", "--url", url, "--topic", "orders", "--json"); code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	stdout, stderr, code := onceline(t.Context(), append(sub, "--count", "6", "--wait", "10s")...)
+	if code != 0 || strings.Count(stdout, "body") != 6 || strings.Count(stderr, "the SHA-256 of the body") != 3 || !strings.Contains(stderr, "2 more messages") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/dedup"
 )
 
 // subFlags are the flags of sub.
@@ -44,6 +45,9 @@ Without --follow it ends when nothing has come for --wait; a Kafka group may nee
 to give up a member that was killed. A reader that ends early, as head does, may leave
 what it didn't read settled: give --count. --settle none looks at
 messages and gives them back at the end, which costs them an attempt on most brokers.
+
+Standard error is told of IDs that can't find duplicates: hashes of the body, and random
+ones that differ between two copies of what seems to be one message.
 
 Exit codes: 0 all that was received is settled; 1 a settle has failed: the message comes
 again; 2 a wrong command line; 3 the broker can't be reached, or an interrupt.`,
@@ -137,6 +141,8 @@ func (f *subFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 // receive prints and settles until there is enough, and returns how many settles
 // have failed.
 func (f *subFlags) receive(ctx context.Context, r broker.Receiver, stdout, stderr io.Writer) (failed int, err error) {
+	ids := idWarnings{check: dedup.NewIDCheck(0), to: stderr}
+	defer ids.end()
 	for n := 0; f.count == 0 || n < f.count; {
 		most := f.batch
 		if f.count > 0 {
@@ -147,6 +153,7 @@ func (f *subFlags) receive(ctx context.Context, r broker.Receiver, stdout, stder
 			return failed, err
 		}
 		n += len(ds)
+		ids.look(ds)
 		if err := f.print(ds, stdout); err != nil {
 			return failed, err // what isn't settled is given back as the receiver closes
 		}
@@ -213,4 +220,30 @@ func (f *subFlags) settleAll(ctx context.Context, r broker.Receiver, ds []broker
 		}
 	}
 	return failed
+}
+
+// idWarnings tells of suspicious IDs: of the first few, and how many more there were.
+type idWarnings struct {
+	check *dedup.IDCheck
+	to    io.Writer
+	n     int
+}
+
+// idWarningsShown is how many are told in full.
+const idWarningsShown = 3
+
+func (w *idWarnings) look(ds []broker.Delivery) {
+	for i := range ds {
+		if says := w.check.Look(&ds[i].Message); says != "" {
+			if w.n++; w.n <= idWarningsShown {
+				fmt.Fprintf(w.to, "onceline: warning: %s\n", says)
+			}
+		}
+	}
+}
+
+func (w *idWarnings) end() {
+	if more := w.n - idWarningsShown; more > 0 {
+		fmt.Fprintf(w.to, "onceline: warning: the IDs of %d more messages are like these\n", more)
+	}
 }

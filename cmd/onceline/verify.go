@@ -67,6 +67,9 @@ nothing could be asked. What this machine lacks counts for nothing beside other 
   onceline verify --seed 42 --out /tmp/report --json | jq .summary`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("servers") && !f.local {
+				return errors.New("--servers bounds what --local starts: give both")
+			}
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -111,7 +114,7 @@ func (f *verifyFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	// Found before the run: a run whose report can't be kept is minutes lost.
 	if err := writable(f.out); err != nil {
-		return err
+		return runError{err}
 	}
 	// The faults are ours: that an adapter warns of them is of interest to those
 	// who look closely alone.

@@ -43,8 +43,7 @@ func (f *verifyFlags) print(stdout io.Writer, r *report.Report) error {
 	if f.json {
 		return report.WriteJSON(stdout, r)
 	}
-	file, _ := stdout.(*os.File)
-	width, color := terminal(file)
+	width, color := terminal(fileOf(stdout))
 	if width == 0 {
 		width = 132
 	}

@@ -25,13 +25,16 @@ func (f *verifyFlags) targets(p targets.Progress) ([]conformance.Target, error) 
 	case len(f.urls) > 0 && f.soak:
 		return nil, fmt.Errorf("--soak is for clusters that are started here: --target names a broker that runs")
 	case f.local:
-		return targets.Select(append(targets.Embedded(), targets.Local(p)...), f.brokers)
+		ts, err := targets.Select(append(targets.Embedded(), targets.Local(p)...), f.brokers)
+		return ts, f.elsewhere(err)
 	case f.compose:
-		return targets.Select(targets.Compose(), f.brokers)
+		ts, err := targets.Select(targets.Compose(), f.brokers)
+		return ts, f.elsewhere(err)
 	case len(f.urls) == 0 && f.soak:
 		return nil, nil
 	case len(f.urls) == 0:
-		return targets.Select(targets.Embedded(), f.brokers)
+		ts, err := targets.Select(targets.Embedded(), f.brokers)
+		return ts, f.elsewhere(err)
 	case len(f.brokers) > 0:
 		return nil, fmt.Errorf("--broker chooses among the embedded ones and --target names another: give one of the two")
 	}
@@ -47,6 +50,26 @@ func (f *verifyFlags) targets(p targets.Progress) ([]conformance.Target, error) 
 		ts = append(ts, t)
 	}
 	return ts, nil
+}
+
+// elsewhere adds to the error of a name that isn't among the targets with which flag it
+// would be.
+func (f *verifyFlags) elsewhere(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, b := range f.brokers {
+		for _, set := range []struct {
+			flag string
+			of   []conformance.Target
+			used bool
+		}{{"--local", targets.Local(nil), f.local}, {"--compose", targets.Compose(), f.compose}, {"neither --local nor --compose", targets.Embedded(), !f.compose}} {
+			if _, missing := targets.Select(set.of, []string{b}); missing == nil && !set.used {
+				return fmt.Errorf("--broker %s is asked with %s", b, set.flag)
+			}
+		}
+	}
+	return err
 }
 
 // byURL is the target of a URL. One that leads to where it may cost money needs

@@ -134,6 +134,9 @@ type storeView struct {
 	Verdict              Verdict
 }
 
+// MutantScope says which mutants are in a report.
+func (*view) MutantScope() string { return strings.ReplaceAll(mutantScope, "`", "") }
+
 func newView(g *grid) *view {
 	r := g.report
 	v := &view{

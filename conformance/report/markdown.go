@@ -147,12 +147,15 @@ func (m *markdown) uncounted(fs []located) {
 	m.table([]string{"verdict", "claim", "target", "reason"}, rows)
 }
 
+// mutantScope says which mutants are in a report, for there are others.
+const mutantScope = "Here are those that break any adapter; `onceline mutants` also tries those that break one broker's in a way of its own."
+
 func (m *markdown) mutants(ms []Mutant) {
 	if len(ms) == 0 {
 		return
 	}
 	m.line("## Mutants\n")
-	m.line("Adapters broken on purpose; each has to be found out by the claim that it violates.\n")
+	m.line("Adapters broken on purpose; each has to be found out by the claim that it violates. " + mutantScope + "\n")
 	var rows [][]string
 	for _, u := range ms {
 		state := "✓ killed"

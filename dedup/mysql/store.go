@@ -232,3 +232,6 @@ func outsideTx(err error) error {
 	}
 	return fmt.Errorf("%w: mysql: %w", dedup.ErrLost, err)
 }
+
+// Window is how long markers are kept.
+func (s *Store) Window() time.Duration { return s.o.Window }

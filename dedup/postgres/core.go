@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/onceline/onceline/dedup"
@@ -30,6 +31,9 @@ func (c *core) configure(o Options, asText bool) error {
 	c.o, c.texts = o, newTexts(o, asText)
 	return nil
 }
+
+// Window is how long markers are kept.
+func (c *core) Window() time.Duration { return c.o.Window }
 
 // claim claims markers, which are sorted: those without a time first.
 func (c *core) claim(ctx context.Context, q querier, markers []dedup.Marker, claims []dedup.Claim) error {

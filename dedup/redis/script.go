@@ -23,6 +23,7 @@ local held = state == 'h' or state == 't'
 local mine = owner == token
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local ends = now + 1 -- a lease lasts no less than was asked for, though it is counted in whole ms
 local function put(value) redis.call('SET', KEYS[1], value, 'PX', keep) end
 local function lease(s, till, fence) put(s .. token .. string.format('%013.0f', till) .. string.format('%.0f', fence)) end
 if what == 'reserve' then
@@ -36,11 +37,11 @@ if what == 'reserve' then
 	local s = 'h'
 	if state == 't' or state == 'h' and not mine then s = 't' end
 	fence = math.max(fence + 1, time[1] * 1000000 + time[2])
-	lease(s, now + ARGV[4], fence)
+	lease(s, ends + ARGV[4], fence)
 	return {s == 't' and 4 or 1, fence}
 elseif what == 'extend' then
 	if not (held and mine) then return {0} end
-	lease(state, now + ARGV[4], tonumber(string.sub(record, 23)))
+	lease(state, ends + ARGV[4], tonumber(string.sub(record, 23)))
 	return {1}
 elseif what == 'complete' then
 	if record and not ((held or state == 'd') and mine) then return {0} end

@@ -133,7 +133,10 @@ func (s *Store) Release(ctx context.Context, rs []*dedup.Reservation) {
 	s.change(ctx, "release", rs, "0", func(_ *dedup.Reservation, _ []rueidis.RedisMessage, code, _ int64) error { return mine(code) })
 }
 
-func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
+// milliseconds rounds up: what is in whole ms is no shorter than was asked for.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(max((d+time.Millisecond-1).Milliseconds(), 1), 10)
+}
 
 func mine(code int64) error {
 	if code != agreed {
@@ -215,3 +218,6 @@ func sort(err error) error {
 	}
 	return fmt.Errorf("dedup/redis: %w", err)
 }
+
+// Window is how long records are kept.
+func (s *Store) Window() time.Duration { return s.o.Window }

@@ -214,3 +214,6 @@ func code(err error) int {
 	}
 	return 0
 }
+
+// Window is how long markers are kept.
+func (s *Store) Window() time.Duration { return s.o.Window }

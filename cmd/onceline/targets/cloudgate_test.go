@@ -35,6 +35,9 @@ import (
 // that adapters treat it like any other host: with TLS, and with credentials.
 var everywhere = net.IPv4zero
 
+// loopback is an address of this machine alone.
+var loopback = net.IPv4(127, 0, 0, 1)
+
 // gate is the way into a model for clients of a cloud: TLS with a certificate of a
 // CA that nobody knows.
 type gate struct {
@@ -49,7 +52,7 @@ func newGate(t *testing.T) *gate {
 		t.Fatal(err)
 	}
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{everywhere}, IsCA: true, BasicConstraintsValid: true}
+		IPAddresses: []net.IP{everywhere, loopback}, IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -62,10 +65,10 @@ func newGate(t *testing.T) *gate {
 	return g
 }
 
-// listen takes connections at everywhere, until the test ends.
-func (g *gate) listen(t *testing.T) (net.Listener, string) {
+// listen takes connections, until the test ends.
+func (g *gate) listen(t *testing.T, ip net.IP) (net.Listener, string) {
 	t.Helper()
-	ln, err := net.Listen("tcp4", net.JoinHostPort(everywhere.String(), "0"))
+	ln, err := net.Listen("tcp4", net.JoinHostPort(ip.String(), "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +76,12 @@ func (g *gate) listen(t *testing.T) (net.Listener, string) {
 }
 
 // pass takes TLS off connections and passes what comes on to address. It returns
-// where it listens.
-func (g *gate) pass(t *testing.T, address string) string {
+// where it listens, which is everywhere.
+func (g *gate) pass(t *testing.T, address string) string { return g.passAt(t, everywhere, address) }
+
+func (g *gate) passAt(t *testing.T, ip net.IP, address string) string {
 	t.Helper()
-	ln, at := g.listen(t)
+	ln, at := g.listen(t, ip)
 	var all sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	all.Go(func() {
@@ -174,7 +179,7 @@ func (g *gate) passGRPC(t *testing.T, address string, a account) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, at := g.listen(t)
+	ln, at := g.listen(t, everywhere)
 	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(g.config)), grpc.ForceServerCodec(bytesCodec{}), grpc.WaitForHandlers(true),
 		grpc.UnknownServiceHandler(func(_ any, client grpc.ServerStream) error {
 			md, _ := metadata.FromIncomingContext(client.Context())

@@ -32,8 +32,12 @@ func network(e localstack.Emulator, query string) *conformance.Instance {
 	return i
 }
 
-// carry changes an emulator's network.
-func carry(e localstack.Emulator, n conformance.Network) {
+// carry changes the network of an emulator, or of a front.
+func carry(e interface {
+	Slow(localstack.Slowness)
+	Freeze()
+	Thaw()
+}, n conformance.Network) {
 	e.Slow(localstack.Slowness{Delay: n.Delay, BytesPerSecond: n.BytesPerSecond})
 	if n.Silent {
 		e.Freeze()

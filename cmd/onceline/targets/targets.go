@@ -73,6 +73,10 @@ func Names(ts []conformance.Target) []string {
 // and those on real servers.
 func Declared() []conformance.Target { return append(Embedded(), Local(nil)...) }
 
+// Known returns all targets that have a name: those of [Declared], and the services of
+// docker-compose.yml.
+func Known() []conformance.Target { return append(Declared(), Compose()...) }
+
 // Boundaries returns the declared boundary of each embedded target by its name.
 func Boundaries() map[string]boundary.Boundary {
 	m := map[string]boundary.Boundary{}

@@ -16,8 +16,9 @@ import (
 // ByURL returns a target for a broker that runs elsewhere, by the URL that
 // broker.Open takes. Its boundary is the one which the scheme's adapter
 // declares, for the release that the broker says it is. Probes that need restarts are
-// not verifiable on it, and those that need faults only where it listens on this
-// machine's loopback without TLS and there are fault proxies for its protocol.
+// not verifiable on it. Those that need faults are where it listens on this machine's
+// loopback without TLS and there are fault proxies for its protocol; with TLS, or
+// another protocol than these, the network alone can be silenced.
 func ByURL(raw string) (conformance.Target, error) {
 	scheme, _, ok := strings.Cut(raw, "://")
 	// What mem names lives in one process, so it is no broker that runs elsewhere.

@@ -3,7 +3,11 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -106,6 +110,60 @@ func copies[T any](t *testing.T, s Setup[T]) {
 		t.Errorf("%d were applied, want %d", total, len(ids))
 	}
 	s.ledger(t, each(ids...))
+}
+
+// pairsEnv says how many messages [pairs] handles; a few hundred without it.
+const pairsEnv = "ONCELINE_PAIRS"
+
+// pairs: each of many messages is handled by two consumers, and by eight, at the same
+// time, in batches that begin at a barrier, until each may be acked.
+func pairs[T any](t *testing.T, s Setup[T]) {
+	messages := 400
+	if text := os.Getenv(pairsEnv); text != "" {
+		var err error
+		if messages, err = strconv.Atoi(text); err != nil || messages <= 0 {
+			t.Fatalf("%s is %q", pairsEnv, text)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience+time.Duration(messages)*20*time.Millisecond)
+	defer cancel()
+	var all []string
+	for _, n := range []int{2, 8} {
+		in := dedup.New[T](s.Driver, fmt.Sprint("of ", n), dedup.Options{Attempts: 20})
+		ids := series(fmt.Sprint("pairs-", n), messages)
+		all = append(all, ids...)
+		for from := 0; from < messages && ctx.Err() == nil; from += 100 {
+			barrier := make(chan struct{})
+			var wg sync.WaitGroup
+			for range n {
+				todo := slices.Clone(ids[from:min(from+100, messages)])
+				rand.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
+				wg.Go(func() {
+					for <-barrier; len(todo) > 0; {
+						results, err := dedup.OnceBatch(ctx, in, todo, byID, s.Effect)
+						var open []string
+						for i, r := range results {
+							if r.Outcome == dedup.InFlight {
+								open = append(open, todo[i])
+							} else if !r.Outcome.OK() {
+								t.Errorf("%s: %v: %v", todo[i], r.Outcome, err)
+								return
+							}
+						}
+						todo = open
+					}
+				})
+			}
+			close(barrier)
+			wg.Wait()
+		}
+		st := in.Stats()
+		if st.Applied != uint64(messages) || st.Duplicate != uint64(messages*(n-1)) {
+			t.Errorf("%d consumers: %+v", n, st)
+		}
+		t.Logf("%d messages, %d consumers: %+v", messages, n, st)
+	}
+	s.ledger(t, each(all...))
 }
 
 // copiesInBatches: the same in batches, in another order by each consumer, some

@@ -50,6 +50,7 @@ func Run[T any](t *testing.T, setup func(t *testing.T) Setup[T]) {
 		{"InFlight", inFlight[T]},
 		{"Copies", copies[T]},
 		{"CopiesInBatches", copiesInBatches[T]},
+		{"Pairs", pairs[T]},
 		{"CrashPoints", crashPoints[T]},
 		{"BusyEffect", busyEffect[T]},
 		{"Position", position[T]},
