@@ -22,6 +22,8 @@ var (
 	ErrBusy           = errors.New("broker pushes back")           // full, throttled or over a quota; try later
 	ErrUnavailable    = errors.New("unavailable")                  // no connection, no leader, or shutting down
 	ErrClosed         = errors.New("closed")                       // this handle was closed
+	ErrFenced         = errors.New("fenced")                       // somebody else opened the same transactor ID, or the broker took this one for gone
+	ErrAborted        = errors.New("transaction aborted")          // surely nothing of it took effect
 )
 
 // Errorf is fmt.Errorf for adapters and wrappers: "what: kind: cause", so that

@@ -57,8 +57,14 @@ func (l *lease) Settle(ctx context.Context, s []broker.Settlement) error {
 	return l.receiver.Settle(ctx, s)
 }
 
-// As is broker.Handle's.
-func (l *lease) As(target any) bool { return l.receiver.driver.AsDelivery(&l.token, target) }
+// As is broker.Handle's. A transaction finds the handle itself this way.
+func (l *lease) As(target any) bool {
+	if self, ok := target.(**lease); ok {
+		*self = l
+		return true
+	}
+	return l.receiver.driver.AsDelivery(&l.token, target)
+}
 
 func (l *lease) expired(now int64) bool {
 	d := l.deadline.Load()

@@ -29,3 +29,14 @@ func (c *conn) OpenReceiver(ctx context.Context, subscription string, opts ...br
 	}
 	return c.t.Receiver(r, subscription), nil
 }
+
+// OpenTransactor is broker.TransactorOpener's. What happens within a transaction is
+// not instrumented.
+func (c *conn) OpenTransactor(ctx context.Context, id string, opts ...broker.TransactorOption) (broker.Transactor, error) {
+	return broker.OpenTransactor(ctx, c.Conn, id, opts...)
+}
+
+// RecoverTransaction is broker.TransactorOpener's.
+func (c *conn) RecoverTransaction(ctx context.Context, token []byte, commit bool) (broker.Outcome, error) {
+	return broker.RecoverTransaction(ctx, c.Conn, token, commit)
+}
