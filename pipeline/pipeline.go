@@ -114,6 +114,8 @@ func (p *Pipeline[T]) Run(ctx context.Context) error {
 			return nil
 		case forGood(err):
 			return fmt.Errorf("pipeline %s: %w", p.name, err)
+		case ctx.Err() != nil && !r.begun && !errors.Is(err, ErrUnresolved):
+			return nil // stopped before it did anything
 		case r.checkpoints > 0:
 			failures = 0
 		}

@@ -160,6 +160,8 @@ func (r *run[T]) resolve(ctx context.Context, row *dedup.CheckpointRow) error {
 	state, note := dedup.CheckpointCommitted, ""
 	if fate == FateCommitted {
 		r.stats.recovered.Add(1)
+		r.stats.input.Add(rec.input)
+		r.stats.output.Add(rec.output)
 		r.ended(false)
 		log, age := r.o.Log.Info, time.Since(rec.opened)
 		if age > r.o.need() {

@@ -28,6 +28,7 @@ type run[T any] struct {
 	opened   time.Time // when its first message came
 	due      time.Time // when the next one is
 	unmarked bool      // the last one is committed, and its row doesn't say so
+	begun    bool      // input is read
 	recorded bool      // the present one's row is in the store, or may be
 	held     map[*Source][]broker.Settlement
 	out      Out
@@ -46,6 +47,7 @@ func (r *run[T]) once(ctx context.Context) (err error) {
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
+	r.begun = true
 	reading, stop := context.WithCancel(ctx)
 	var feeds sync.WaitGroup
 	in := make(chan batch)

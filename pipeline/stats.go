@@ -38,7 +38,9 @@ type Info struct {
 
 // Stats counts what a pipeline did since it was made.
 type Stats struct {
-	Input, Output uint64 // messages, by checkpoints that are complete
+	// Input and Output count messages, by checkpoints that are complete, those that
+	// were recovered included.
+	Input, Output uint64
 	Checkpoints   uint64
 	// Dropped counts messages that came again and were processed already.
 	Dropped uint64
