@@ -64,7 +64,7 @@ func (r *run[T]) checkpoint(ctx context.Context) error {
 func (r *run[T]) complete(ctx context.Context, rec *record, info Info) {
 	held := r.held
 	r.unmarked = rec.token != nil
-	r.base, r.from = r.number, rec.next
+	r.base, r.counted, r.from = r.number, r.number, rec.next
 	r.number++
 	r.checkpoints++
 	r.start()

@@ -43,6 +43,7 @@ type Pipeline[T any] struct {
 	o        Options
 	step     func(step string) // told of each step of a checkpoint, by tests
 	running  atomic.Bool
+	counted  int64 // the last checkpoint that the stats have as complete
 	stats    counters
 }
 

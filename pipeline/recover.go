@@ -159,12 +159,11 @@ func (r *run[T]) resolve(ctx context.Context, row *dedup.CheckpointRow) error {
 	r.step("resolved")
 	state, note := dedup.CheckpointCommitted, ""
 	if fate == FateCommitted {
-		r.stats.recovered.Add(1)
-		r.stats.input.Add(rec.input)
-		r.stats.output.Add(rec.output)
-		r.ended(false)
 		log, age := r.o.Log.Info, time.Since(rec.opened)
-		if age > r.o.need() {
+		switch {
+		case row.Number <= r.counted:
+			log = r.o.Log.Debug // known before, and not yet written down
+		case age > r.o.need():
 			log = r.o.Log.Warn // it was luck
 		}
 		log("pipeline: committed the last checkpoint of the run before", "pipeline", r.name, "checkpoint", rec.number, "messages", rec.output, "open", age, "budget", r.o.need())
@@ -192,6 +191,12 @@ func (r *run[T]) resolve(ctx context.Context, row *dedup.CheckpointRow) error {
 		return fmt.Errorf("mark checkpoint %d as %v: %w", row.Number, state, err)
 	}
 	row.State = state
+	if state == dedup.CheckpointCommitted && row.Number > r.counted {
+		r.stats.recovered.Add(1)
+		r.stats.input.Add(rec.input)
+		r.stats.output.Add(rec.output)
+		r.ended(false)
+	}
 	r.step("marked")
 	return nil
 }
