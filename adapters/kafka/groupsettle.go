@@ -36,6 +36,8 @@ func (r *groupReceiver) Settle(ctx context.Context, ops []driver.Op) {
 			op.Settlement.Outcome = r.held(e, op.Token)
 		case e.handle != op.Token.Tag:
 			op.Settlement.Outcome = leaseLost(op.Settlement, "it was given back and handed out again")
+		case e.txn != nil:
+			op.Settlement.Outcome.State = broker.Pending // its transaction's end is the answer
 		case e.part.ended || e.settled:
 			commit = true // asks; the outcome follows below
 		case op.Settlement.Action == broker.DeadLetter:
@@ -197,7 +199,7 @@ func (r *groupReceiver) owes() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.parts {
-		if !p.ended && p.watermark.Offset > p.committed {
+		if !p.ended && p.hold == nil && p.watermark.Offset > p.committed {
 			return true
 		}
 	}
@@ -210,7 +212,7 @@ func (r *groupReceiver) commitOnce(ctx context.Context) error {
 	parts := map[int32]*part{}
 	r.mu.Lock()
 	for id, p := range r.parts {
-		if !p.ended && p.watermark.Offset > p.committed {
+		if !p.ended && p.hold == nil && p.watermark.Offset > p.committed {
 			sent[id], parts[id] = p.watermark, p
 		}
 	}

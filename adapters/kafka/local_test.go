@@ -31,8 +31,11 @@ func (w withServer) Run() int {
 	code := w.m.Run()
 	server.mu.Lock()
 	defer server.mu.Unlock()
-	if server.kafka != nil {
-		if err := server.kafka.Close(context.Background()); err != nil {
+	for _, k := range []*localstack.KafkaServer{server.kafka, oldServer.kafka} {
+		if k == nil {
+			continue
+		}
+		if err := k.Close(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
 		}

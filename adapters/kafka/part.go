@@ -29,7 +29,8 @@ type part struct {
 	committed int64           // the next offset as the broker has it; -1: none of this epoch
 	first     int64           // the first offset that was polled; -1: none
 	lines     map[string]*line
-	waiting   int // in lines
+	waiting   int          // in lines
+	hold      *transaction // has sent an offset and not ended: no other commit may pass it
 }
 
 // entry is one record, from poll to commit.
@@ -41,6 +42,7 @@ type entry struct {
 	handle  uint64    // moves with each hand-out and nack: an older handle is stale
 	settled bool
 	inHeap  bool
+	txn     *transaction // settled in it, as far as it goes
 }
 
 // line is a key whose records wait for one of them: active is in the caller's

@@ -19,9 +19,11 @@ type publisher struct {
 	topic string
 	body  int       // Limits.Body
 	stamp bool      // the time goes into a header too, for the broker may overwrite the record's
-	own   *producer // at most once; nil: the connection's shared one
+	own   *producer // at most once, or of a transactor; nil: the connection's shared one
 	joins joins
 	gone  chan struct{} // closed by Close
+
+	sequenced bool // own numbers its records: a transactor's
 }
 
 func (c *conn) newPublisher(topic string, body int, atMostOnce bool) (*publisher, error) {
@@ -214,7 +216,7 @@ func (p *publisher) start(ctx context.Context, prod *producer, msgs []broker.Mes
 	}
 	f.slots = f.slots[:len(msgs)]
 	life := context.Background()
-	if p.own != nil {
+	if p.own != nil && !p.sequenced {
 		life = ctx // without sequence numbers the SDK may drop it
 	}
 	// One more than there are messages, so that the flight can't be over before
