@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -34,6 +35,13 @@ func (m *moved) group() string { return "g-" + m.in }
 
 func (m *moved) at(t testing.TB) int64 { return m.position(t, m.in, m.group(), 0) }
 
+// stands waits for the group's position: a commit is answered before its markers are
+// written, the one of the group's offsets among them.
+func (m *moved) stands(t testing.TB, at int64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the position %d", at), func() bool { return m.at(t) == at })
+}
+
 // Outputs and positions take effect together, and handles learn it.
 func TestTxnCommit(t *testing.T) {
 	onStages(t, func(t *testing.T, s *stage) {
@@ -55,9 +63,7 @@ func TestTxnCommit(t *testing.T) {
 		commitTx(t, tx, broker.Confirmed)
 		commitTx(t, tx, broker.Confirmed) // asked again
 		wantStates(t, settle(t, m.rcv, broker.Ack, m.ds...), broker.Confirmed)
-		if at := m.at(t); at != 4 {
-			t.Errorf("the position is %d, want 4", at)
-		}
+		m.stands(t, 4)
 		s.committed(t, m.out, 3)
 		if err := tx.Abort(t.Context()); !errors.Is(err, broker.ErrConflict) {
 			t.Errorf("abort of what is committed: %v", err)
@@ -95,9 +101,7 @@ func TestTxnAbortRewinds(t *testing.T) {
 		publishIn(t, tx, m.out, messages(1, 12)...)
 		ackIn(t, tx, again...)
 		commitTx(t, tx, broker.Confirmed)
-		if at := m.at(t); at != 6 {
-			t.Errorf("the position is %d, want 6", at)
-		}
+		m.stands(t, 6)
 		if got := s.committed(t, m.out, 1); got[0] != "body 12" {
 			t.Errorf("committed is %q", got)
 		}
@@ -166,9 +170,7 @@ func TestTxnCommitUnknown(t *testing.T) {
 					t.Fatalf("resolved: %v, %v", o.State, err)
 				}
 				wantStates(t, settle(t, m.rcv, broker.Ack, m.ds...), broker.Confirmed)
-				if at := m.at(t); at != 2 {
-					t.Errorf("the position is %d, want 2", at)
-				}
+				m.stands(t, 2)
 				s.committed(t, m.out, 2)
 				// The holder goes on.
 				tx = begin(t, m.x)
@@ -220,9 +222,7 @@ func TestTxnCommitUnknownThenFenced(t *testing.T) {
 						t.Fatalf("%v, %v", o.State, err)
 					}
 					s.committed(t, m.out, 3)
-					if at := m.at(t); at != 2 {
-						t.Errorf("the position is %d, want 2", at)
-					}
+					m.stands(t, 2)
 				} else {
 					if o.State != broker.LeaseLost || !errors.Is(err, broker.ErrFenced) {
 						t.Fatalf("%v, %v", o.State, err)

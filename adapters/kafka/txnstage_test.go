@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -100,9 +102,10 @@ func (s *stage) dial(t testing.TB, change ...func(*Options)) broker.Conn {
 func (s *stage) topic(t testing.TB, partitions int32) string {
 	name := fmt.Sprintf("x-%d-%d", time.Now().UnixNano(), s.names.Add(1))
 	cl := s.client(t)
-	if _, err := kadm.NewClient(cl).CreateTopic(ctxOf(t, mustCome), partitions, -1, nil, name); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "the topic", func() bool { // a broker that was just started knows no other yet, itself included
+		_, err := kadm.NewClient(cl).CreateTopic(ctxOf(t, mustCome), partitions, -1, nil, name)
+		return err == nil || errors.Is(err, kerr.TopicAlreadyExists)
+	})
 	eventually(t, "the topic's leader", func() bool {
 		os, err := kadm.NewClient(cl).ListEndOffsets(ctxOf(t, 5*time.Second), name)
 		return err == nil && os.Error() == nil

@@ -24,6 +24,7 @@ type Broker struct {
 	topics  map[string]*topic
 	subs    map[string]*subscription
 	conns   map[*conn]struct{}
+	holders map[string]*holder // of transactor IDs
 	due     due
 	turn    uint64 // counts deliveries and delays
 	clients int    // counts publishers
@@ -40,6 +41,7 @@ func New(opts ...Option) *Broker {
 		topics:   map[string]*topic{},
 		subs:     map[string]*subscription{},
 		conns:    map[*conn]struct{}{},
+		holders:  map[string]*holder{},
 	}
 	for _, opt := range opts {
 		opt(b)

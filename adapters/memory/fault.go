@@ -23,9 +23,10 @@ const (
 	Publish
 	Receive
 	Settle
+	Commit // of a transaction; what it publishes and settles is no request by itself
 )
 
-var opNames = [...]string{"any", "publish", "receive", "settle"}
+var opNames = [...]string{"any", "publish", "receive", "settle", "commit"}
 
 // String returns the name of the class in lower case.
 func (o Op) String() string {
@@ -81,8 +82,8 @@ type Fault struct {
 	Op   Op
 	Kind Kind
 
-	// Match narrows the fault to one topic or subscription, by its full name; ""
-	// strikes all. A Receive or Settle matches by its subscription and by the
+	// Match narrows the fault to one topic, subscription or transactor, by its full
+	// name; "" strikes all. A Receive or Settle matches by its subscription and by the
 	// subscription's topic.
 	Match string
 
@@ -104,7 +105,7 @@ type Fault struct {
 func (f Fault) Validate() error {
 	wrong := ""
 	switch {
-	case f.Op > Settle:
+	case f.Op > Commit:
 		wrong = "unknown operation"
 	case f.Kind < LoseRequest || f.Kind > Error:
 		wrong = "unknown kind"

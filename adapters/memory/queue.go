@@ -50,6 +50,7 @@ type grant struct {
 	attempt int
 	at      int64 // end of the lease as the consumer was told
 	settled bool
+	joined  bool // settled in a transaction that is open
 	action  broker.Action
 }
 

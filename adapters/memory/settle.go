@@ -81,6 +81,8 @@ func (b *Broker) settle(g *grant, s *broker.Settlement, now int64) (o broker.Out
 		return broker.Outcome{Err: broker.Errorf(broker.ErrUnknownOutcome, nil, "%s", describe(s))}, false
 	case g.settled && g.action == s.Action:
 		return broker.Outcome{State: broker.Confirmed}, false
+	case g.joined && s.Action != broker.Extend && it.grant == g:
+		return broker.Outcome{State: broker.Pending}, false
 	case it.grant == g && !g.settled:
 	case !b.broken.fencing:
 		return broker.Outcome{State: broker.LeaseLost,
