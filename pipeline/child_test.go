@@ -25,10 +25,14 @@ import (
 const (
 	childFile  = "ONCELINE_PIPELINE_CHILD_FILE"
 	childURL   = "ONCELINE_PIPELINE_CHILD_URL"
-	childSink  = "ONCELINE_PIPELINE_CHILD_SINK" // transactional, database or outbox
-	childStep  = "ONCELINE_PIPELINE_CHILD_STEP" // at which it kills itself; empty: none
-	childSkip  = "ONCELINE_PIPELINE_CHILD_SKIP" // so many of those steps pass before
+	childSink  = "ONCELINE_PIPELINE_CHILD_SINK"  // transactional, database or outbox
+	childStep  = "ONCELINE_PIPELINE_CHILD_STEP"  // at which it kills itself; empty: none
+	childSkip  = "ONCELINE_PIPELINE_CHILD_SKIP"  // so many of those steps pass before
+	childNames = "ONCELINE_PIPELINE_CHILD_NAMES" // what its topics and IDs begin with
 	childTotal = "ONCELINE_PIPELINE_CHILD_TOTAL"
+	// childBudget is the restart budget and the checkpoint timeout; empty: those of
+	// all tests.
+	childBudget = "ONCELINE_PIPELINE_CHILD_BUDGET"
 )
 
 // child runs a pipeline over Kafka until the messages it has processed and those of
@@ -52,7 +56,8 @@ func child() error {
 	if err != nil {
 		return err
 	}
-	sink := pipeline.Transactional[*sql.Tx](conn, "crash", pipeline.TransactionalOptions{})
+	names := os.Getenv(childNames)
+	sink := pipeline.Transactional[*sql.Tx](conn, names+"crash", pipeline.TransactionalOptions{})
 	switch os.Getenv(childSink) {
 	case "database":
 		sink = pipeline.Database(func(ctx context.Context, tx *sql.Tx, msgs []pipeline.Output) error {
@@ -66,9 +71,15 @@ func child() error {
 	case "outbox":
 		sink = pipeline.Outbox(s, dedup.OutboxOptions{})
 	}
-	var op counting
+	op := counting{topic: names + "out"}
 	o := options()
 	o.MaxInput = total / 12
+	if budget := os.Getenv(childBudget); budget != "" {
+		if o.RestartBudget, err = time.ParseDuration(budget); err != nil {
+			return err
+		}
+		o.CheckpointTimeout = o.RestartBudget
+	}
 	o.Log = nil
 	o.ErrorHook = nil
 	o.Checkpointed = func(i pipeline.Info) {
@@ -80,7 +91,7 @@ func child() error {
 			stop()
 		}
 	}
-	p, err := pipeline.New(pipeline.Config[*sql.Tx]{Name: "crash", Store: s, Sources: []pipeline.Source{pipeline.From(conn, "in/crash")}, Operator: op.operator(), Sink: sink, Options: o})
+	p, err := pipeline.New(pipeline.Config[*sql.Tx]{Name: "crash", Store: s, Sources: []pipeline.Source{pipeline.From(conn, names+"in/crash")}, Operator: op.operator(), Sink: sink, Options: o})
 	if err != nil {
 		return err
 	}

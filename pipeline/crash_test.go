@@ -2,19 +2,47 @@ package pipeline_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
 	"time"
 
+	_ "github.com/onceline/onceline/adapters/nats"
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/sqlite"
 	"github.com/onceline/onceline/localstack"
+	"github.com/onceline/onceline/pipeline"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// startKafka starts the model in this process.
-func startKafka(t *testing.T, options ...localstack.KafkaOption) (*localstack.Kafka, broker.Conn) {
+// stage is a Kafka with topics "in" and "out", under names of the test's own.
+type stage struct {
+	url   string
+	conn  broker.Conn
+	names string
+}
+
+// newStage makes the topics.
+func newStage(t *testing.T, url, names string, partitions int) *stage {
 	t.Helper()
-	k, err := localstack.StartKafka(t.Context(), options...)
+	g := &stage{url: url, conn: open(t, url), names: names}
+	for _, topic := range []string{"in", "out"} {
+		if err := g.conn.Ensure(t.Context(), broker.Entity{Topic: names + topic, Partitions: partitions}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g
+}
+
+// model is a stage on the model, in this process, with one of the two versions of
+// transactions.
+func model(t *testing.T, version int16, partitions int) *stage {
+	t.Helper()
+	k, err := localstack.StartKafka(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +51,40 @@ func startKafka(t *testing.T, options ...localstack.KafkaOption) (*localstack.Ka
 			t.Error(err)
 		}
 	})
-	return k, open(t, k.URL())
+	g := newStage(t, k.URL(), "", partitions)
+	if version == 1 {
+		req := kmsg.NewPtrUpdateFeaturesRequest()
+		u := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
+		u.Feature, u.MaxVersionLevel, u.UpgradeType = "transaction.version", 1, 2
+		req.FeatureUpdates = append(req.FeatureUpdates, u)
+		resp, err := req.RequestWith(t.Context(), g.client(t))
+		if err != nil || resp.ErrorCode != 0 {
+			t.Fatalf("%+v: %v", resp, err)
+		}
+	}
+	return g
+}
+
+func (g *stage) client(t *testing.T) (client *kgo.Client) {
+	t.Helper()
+	if !g.conn.As(&client) {
+		t.Fatal("no client")
+	}
+	return client
+}
+
+// env is that of a child which kills itself at a step, after so many of them.
+func (g *stage) env(path, sink string, total int, step string, skip int) map[string]string {
+	return map[string]string{childFile: path, childURL: g.url + "?instance=a", childNames: g.names, childSink: sink,
+		childTotal: strconv.Itoa(total), childStep: step, childSkip: strconv.Itoa(skip)}
+}
+
+// config is that of a pipeline in this process, with what a child has too.
+func (g *stage) config(t *testing.T, s *sqlite.Store) pipeline.Config[*sql.Tx] {
+	conn := open(t, g.url+"?instance=a")
+	op := counting{topic: g.names + "out"}
+	return pipeline.Config[*sql.Tx]{Name: "crash", Store: s, Sources: []pipeline.Source{pipeline.From(conn, g.names+"in/crash")}, Operator: op.operator(),
+		Sink: pipeline.Transactional[*sql.Tx](conn, g.names+"crash", pipeline.TransactionalOptions{}), Options: options()}
 }
 
 func open(t *testing.T, url string) broker.Conn {
@@ -40,11 +101,11 @@ func open(t *testing.T, url string) broker.Conn {
 	return conn
 }
 
-// publish adds n messages of a few keys to a topic, and returns what a counting
+// publish adds n messages of a few keys to the input, and returns what a counting
 // operator makes of them.
-func publish(t *testing.T, conn broker.Conn, topic string, n int) map[string][]string {
+func (g *stage) publish(t *testing.T, n int) map[string][]string {
 	t.Helper()
-	pub, err := conn.OpenPublisher(t.Context(), topic)
+	pub, err := g.conn.OpenPublisher(t.Context(), g.names+"in")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,44 +157,118 @@ func received(t *testing.T, conn broker.Conn, subscription string, n int) (all [
 // with the number that the state gave it.
 func TestKilled(t *testing.T) {
 	t.Parallel()
+	t.Run("transactional/2", func(t *testing.T) { t.Parallel(); killed(t, model(t, 2, 2), "transactional") })
+	t.Run("transactional/1", func(t *testing.T) { t.Parallel(); killed(t, model(t, 1, 2), "transactional") })
+	t.Run("database", func(t *testing.T) { t.Parallel(); killed(t, model(t, 2, 2), "database") })
+	t.Run("outbox", func(t *testing.T) { t.Parallel(); killed(t, model(t, 2, 2), "outbox") })
+}
+
+func killed(t *testing.T, g *stage, sink string) {
 	const total = 600
-	for _, sink := range []string{"transactional", "database"} {
-		t.Run(sink, func(t *testing.T) {
-			t.Parallel()
-			k, conn := startKafka(t, localstack.KafkaTopics(2, "in", "out"))
-			path := file(t)
-			s := openStore(t, path)
-			_, read := ledger(t, s)
-			want := publish(t, conn, "in", total)
-			kills := 0
-			for n := 0; ; n++ {
-				steps := []string{"prepare", "prepared", "recorded", "resolved", "marked", "committed", "recorded", "prepared"}
-				env := map[string]string{childFile: path, childURL: k.URL() + "?instance=a", childSink: sink, childTotal: strconv.Itoa(total), childSkip: strconv.Itoa(n % 2)}
-				if n < len(steps) {
-					env[childStep] = steps[n]
-				}
-				if steps := env[childStep]; steps == "resolved" || steps == "marked" {
-					if sink != "transactional" {
-						continue // nothing is prepared
-					}
-					env[childSkip] = "0"
-				}
-				if !spawn(t, env) {
-					if n < len(steps) {
-						t.Errorf("the child wasn't killed at %q, its number %d", env[childStep], n)
-					}
-					break
-				}
-				kills++
-			}
-			if kills < 6 {
-				t.Errorf("%d processes were killed", kills)
-			}
-			if sink == "transactional" {
-				exactly(t, want, received(t, conn, "out/check", total))
-				return
-			}
-			exactly(t, want, read())
-		})
+	path := file(t)
+	s := openStore(t, path)
+	_, read := ledger(t, s)
+	want := g.publish(t, total)
+	steps := []string{"prepare", "prepared", "recorded", "committed", "prepare", "recorded"}
+	if sink == "transactional" { // the others prepare nothing that would be resolved
+		steps = []string{"prepare", "prepared", "recorded", "resolved", "marked", "committed", "recorded", "prepared"}
 	}
+	for n, step := range steps {
+		skip := n % 2
+		if step == "resolved" || step == "marked" {
+			skip = 0
+		}
+		if !spawn(t, g.env(path, sink, total, step, skip)) {
+			t.Fatalf("the child wasn't killed at %q", step)
+		}
+	}
+	if spawn(t, g.env(path, sink, total, "", 0)) {
+		t.Fatal("the last child was killed")
+	}
+	switch sink {
+	case "transactional":
+		exactly(t, want, received(t, g.conn, g.names+"out/check", total))
+	case "database":
+		exactly(t, want, read())
+	case "outbox":
+		exactly(t, want, relayed(t, s, total))
+	}
+}
+
+// relayed sends the outbox to NATS, and returns what is there.
+func relayed(t *testing.T, s *sqlite.Store, total int) []broker.Message {
+	t.Helper()
+	e, err := localstack.StartNATS(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	conn := open(t, e.URL())
+	if err := conn.Ensure(t.Context(), broker.Entity{Topic: "out", Subscription: "out/check"}); err != nil {
+		t.Fatal(err)
+	}
+	pub, err := conn.OpenPublisher(t.Context(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pub.Close(context.Background())
+	e.Inject(localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse, Times: 2})
+	relay := dedup.NewRelay(s, "out", pub, dedup.RelayOptions{PublishTimeout: 300 * time.Millisecond, Backoff: broker.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond}, ErrorHook: func(error) {}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(ctx) }()
+	all := received(t, conn, "out/check", total)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	return all
+}
+
+// TestStoodStill: a process stands still in the middle of a checkpoint, another one
+// takes the pipeline over, and then the first goes on.
+func TestStoodStill(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"prepare", "prepared", "recorded", "committed"} {
+		t.Run(step, func(t *testing.T) { t.Parallel(); stoodStill(t, model(t, 1, 2), step) })
+	}
+}
+
+func stoodStill(t *testing.T, g *stage, at string) {
+	const total = 200
+	path := file(t)
+	want := g.publish(t, total)
+	config := g.config(t, openStore(t, path))
+	config.Options.MaxInput = 30
+	still, goOn := make(chan struct{}), make(chan struct{})
+	first, err := pipeline.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var times int
+	pipeline.AtStep(first, func(step string) {
+		if step != at {
+			return
+		}
+		if times++; times == 2 {
+			close(still)
+			<-goOn
+		}
+	})
+	stopped := run(t, first)
+	<-still
+	second := start(t, g.config(t, openStore(t, path)))
+	exactly(t, want, received(t, g.conn, g.names+"out/check", total))
+	close(goOn)
+	if err := stopped.wait(t); !errors.Is(err, pipeline.ErrFenced) {
+		t.Errorf("the one that stood still: %v", err)
+	}
+	if err := second.stop(t); err != nil {
+		t.Error(err)
+	}
+	exactly(t, want, received(t, g.conn, g.names+"out/again", total))
 }
