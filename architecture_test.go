@@ -68,6 +68,7 @@ var rooms = []struct {
 	{"dedup/redis", []string{"broker", "dedup"}, true},
 	{"dedup/sqlite", []string{"broker", "dedup", "dedup/internal/sqltx"}, true},
 	{"dedup", []string{"broker"}, false},
+	{"pipeline", []string{"broker", "dedup"}, false},
 	{"docs", nil, false},
 	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "dedup", "dedup/postgres", "dedup/redis", "dedup/sqlite"}, true},
 }

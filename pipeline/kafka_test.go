@@ -18,7 +18,7 @@ import (
 )
 
 // TestVisibleAfterCheckpoint: what is written right behind a checkpoint is there for
-// readers of uncommitted messages, and for the others an interval later (FLK-F-02).
+// readers of uncommitted messages, and for the others an interval later (FLK-F-331).
 func TestVisibleAfterCheckpoint(t *testing.T) {
 	t.Parallel()
 	visibleAfterCheckpoint(t, model(t, 2, 1))

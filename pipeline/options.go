@@ -13,7 +13,7 @@ import (
 type Options struct {
 	// Interval is the time from one checkpoint to the next. With a [Transactional]
 	// sink it is how much later its output is seen, at most, and half of it on
-	// average (FLK-F-02). A short one costs more: each checkpoint is a snapshot of
+	// average (FLK-F-331). A short one costs more: each checkpoint is a snapshot of
 	// the state, a transaction of the store and one of the sink. Zero means 10 s.
 	Interval time.Duration
 	// MaxInput is after how many messages a checkpoint is taken before its time,
@@ -80,7 +80,7 @@ const (
 	// and nothing else was committed with the record. Where it isn't, it is like
 	// StopOnLoss. The sources must still have the input.
 	RewindOnLoss
-	// ContinueOnLoss goes on without the output, as Flink's sink does (FLK-F-04).
+	// ContinueOnLoss goes on without the output, as Flink's sink does (FLK-F-333).
 	// The loss is told all the same.
 	ContinueOnLoss
 )

@@ -71,7 +71,8 @@ func (u *unreliable) Transact(ctx context.Context, f func(tx *sql.Tx) error) err
 	return u.Store.Transact(ctx, f)
 }
 
-// TestOnce: whatever goes wrong, state and output count each message once.
+// TestOnce: whatever goes wrong, state and output count each message once
+// (twmb/franz-go#1222).
 func TestOnce(t *testing.T) {
 	for _, kind := range []string{"database", "transactional"} {
 		t.Run(kind, func(t *testing.T) {

@@ -18,20 +18,8 @@ func (r *run[T]) begin(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.o.CheckpointTimeout)
 	defer cancel()
-	last, note, err := r.own(bounded)
+	state, err := r.prepared(bounded)
 	if err != nil {
-		return err
-	}
-	if last != nil && last.State == dedup.CheckpointPrepared {
-		if err := r.resolve(bounded, last); err != nil {
-			return err
-		}
-	}
-	state, err := r.choose(bounded, last)
-	if err != nil {
-		return err
-	}
-	if err := r.open(bounded, note); err != nil {
 		return err
 	}
 	if r.operator.State != nil {
@@ -49,6 +37,25 @@ func (r *run[T]) begin(ctx context.Context) error {
 		r.receivers[s] = receiver
 	}
 	return nil
+}
+
+// prepared takes the pipeline, resolves its last checkpoint and opens the sink. It
+// returns the state to begin with.
+func (r *run[T]) prepared(ctx context.Context) (Snapshot, error) {
+	last, note, err := r.own(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if last != nil && last.State == dedup.CheckpointPrepared {
+		if err := r.resolve(ctx, last); err != nil {
+			return Snapshot{}, err
+		}
+	}
+	state, err := r.choose(ctx, last)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return state, r.open(ctx, note)
 }
 
 // own takes the pipeline, or, after an error, sees to it that nobody else has. It
