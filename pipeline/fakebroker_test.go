@@ -87,6 +87,12 @@ func (b *transactions) RecoverTransaction(_ context.Context, data []byte, commit
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recoveries++
+	for _, later := range b.all[tok.Number+1:] {
+		// It remembers the last transaction of an ID alone, as a coordinator does.
+		if later.id == b.all[tok.Number].id {
+			b.forget = true
+		}
+	}
 	if b.forget {
 		err := broker.Errorf(broker.ErrNotFound, nil, "recover")
 		return broker.Outcome{Err: err}, err

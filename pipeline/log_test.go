@@ -12,14 +12,15 @@ import (
 
 // log is a topic of partitions in memory, whose receivers start where they are told.
 type log struct {
-	mu      sync.Mutex
-	parts   map[string][]broker.Message
-	acked   map[string]uint64 // the next offset
-	changed chan struct{}
-	opens   int
-	openErr error
-	breakAt int // the Receive after so many messages fails, once; 0 never
-	again   []string
+	mu         sync.Mutex
+	parts      map[string][]broker.Message
+	acked      map[string]uint64 // the next offset
+	changed    chan struct{}
+	opens      int
+	openErr    error
+	breakAt    int     // the Receive after so many messages fails, once; 0 never
+	reader     *reader // the last one that was opened
+	reassigned int
 }
 
 func newLog(parts ...string) *log {
@@ -67,11 +68,14 @@ func (l *log) names() []string {
 	return names
 }
 
-// reassign makes open receivers ask again where to begin in a partition.
+// reassign takes a partition away from the open receiver and gives it back at once,
+// which asks where to begin; what it has handed out stays where it is.
 func (l *log) reassign(partition string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.again = append(l.again, partition)
+	l.reader.next[partition] = 0 // where a group that knows nothing would begin
+	l.reader.assign(partition)
+	l.reassigned++
 	l.signal()
 }
 
@@ -92,7 +96,7 @@ func (l *log) source(name string) pipeline.Source {
 		for p := range l.parts {
 			r.next[p] = l.acked[p]
 		}
-		r.assigned = false
+		l.reader = r
 		return r, nil
 	}}
 }
@@ -119,11 +123,6 @@ func (r *reader) Receive(ctx context.Context, limit int) ([]broker.Delivery, err
 				r.assign(p)
 			}
 		}
-		for _, p := range r.log.again {
-			r.next[p] = 0 // what a group that knows nothing would do
-			r.assign(p)
-		}
-		r.log.again = nil
 		var out []broker.Delivery
 		names := make([]string, 0, len(r.next))
 		for p := range r.next {

@@ -223,13 +223,16 @@ func TestReassigned(t *testing.T) {
 	}}
 	r := start(t, pipeline.Config[*sql.Tx]{Store: s, Sources: []pipeline.Source{l.source("in")}, Operator: op.operator(),
 		Sink: pipeline.Transactional[*sql.Tx](b, "test", pipeline.TransactionalOptions{}), Options: o})
-	eventually(t, "the reassignment", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.again) == 0 && l.opens == 1 })
+	eventually(t, "the reassignment", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.reassigned == 1 })
 	l.fill(20)
 	r.processed(t, 80)
 	if err := r.stop(t); err != nil {
 		t.Fatal(err)
 	}
 	exact(t, l, b.seen())
+	if got := r.Stats(); got.Dropped == 0 || l.opens != 1 {
+		t.Errorf("%+v, opened %d times: nothing came again", got, l.opens)
+	}
 }
 
 // TestTakenOver: of two processes the last one that began runs the pipeline; the

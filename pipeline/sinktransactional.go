@@ -24,11 +24,9 @@ type TransactionalOptions struct {
 // them open over a checkpoint and lets another process commit them: Kafka. Readers of
 // committed messages see the output of a checkpoint at once, and only behind it.
 //
-// It uses two transactor IDs in turn, id + ".0" and id + ".1". With one, the next
-// transaction could begin under the ID of the last before the store says that the
-// last is committed; a process that recovers that then would commit half of the next
-// (before transaction.version=2 nothing tells them apart), or be refused and not know
-// why. No other program may use them.
+// It uses two transactor IDs in turn, id + ".0" and id + ".1", so that the broker's
+// memory of a transaction isn't overwritten by the next one before the store says
+// that it is committed. No other program may use them.
 //
 // A transaction that the broker aborts before it is recorded costs nothing: its input
 // is processed again. One that it aborts after that is a [Loss].
