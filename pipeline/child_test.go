@@ -25,7 +25,7 @@ import (
 const (
 	childFile  = "ONCELINE_PIPELINE_CHILD_FILE"
 	childURL   = "ONCELINE_PIPELINE_CHILD_URL"
-	childSink  = "ONCELINE_PIPELINE_CHILD_SINK"  // transactional, database or outbox
+	childSink  = "ONCELINE_PIPELINE_CHILD_SINK"  // transactional or outbox
 	childStep  = "ONCELINE_PIPELINE_CHILD_STEP"  // at which it kills itself; empty: none
 	childSkip  = "ONCELINE_PIPELINE_CHILD_SKIP"  // so many of those steps pass before
 	childNames = "ONCELINE_PIPELINE_CHILD_NAMES" // what its topics and IDs begin with
@@ -58,17 +58,7 @@ func child() error {
 	}
 	names := os.Getenv(childNames)
 	sink := pipeline.Transactional[*sql.Tx](conn, names+"crash", pipeline.TransactionalOptions{})
-	switch os.Getenv(childSink) {
-	case "database":
-		sink = pipeline.Database(func(ctx context.Context, tx *sql.Tx, msgs []pipeline.Output) error {
-			for _, m := range msgs {
-				if _, err := tx.ExecContext(ctx, "INSERT INTO ledger (id, key, body) VALUES (?, ?, ?)", m.ID, m.Key, m.Body); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	case "outbox":
+	if os.Getenv(childSink) == "outbox" {
 		sink = pipeline.Outbox(s, dedup.OutboxOptions{})
 	}
 	op := counting{topic: names + "out"}

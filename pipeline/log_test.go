@@ -21,6 +21,7 @@ type log struct {
 	breakAt    int     // the Receive after so many messages fails, once; 0 never
 	reader     *reader // the last one that was opened
 	reassigned int
+	ignore     bool // begin at 0 whatever the caller says
 }
 
 func newLog(parts ...string) *log {
@@ -109,7 +110,7 @@ type reader struct {
 }
 
 func (r *reader) assign(p string) {
-	if pos, ok := r.from(p); ok {
+	if pos, ok := r.from(p); ok && !r.log.ignore {
 		r.next[p] = pos.Offset
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/sqlite"
 	"github.com/onceline/onceline/pipeline"
 )
 
@@ -71,7 +72,7 @@ func TestLoss(t *testing.T) {
 				if c.action == pipeline.RewindOnLoss {
 					r.processed(t, 80)
 				}
-				eventually(t, "the loss", func() bool { return r.Stats().Losses == 1 })
+				eventually(t, "the loss is written down", func() bool { return number(t, s, 2).State == c.state })
 				if err := r.stop(t); err != nil {
 					t.Error(err)
 				}
@@ -94,12 +95,7 @@ func TestLoss(t *testing.T) {
 			if metrics[pipeline.MetricLosses] != 1 || metrics[pipeline.MetricLostMessages] != 40 || metrics[pipeline.MetricAbortRate] <= 0 || metrics[pipeline.MetricAbortRate] >= 1 {
 				t.Errorf("metrics %v", metrics)
 			}
-			var second dedup.CheckpointRow
-			for _, row := range rows(t, s) {
-				if row.Number == 2 {
-					second = row
-				}
-			}
+			second := number(t, s, 2)
 			if second.State != c.state || c.state != dedup.CheckpointPrepared && !strings.Contains(second.Note, "messages of output") {
 				t.Errorf("the row is %v: %q", second.State, second.Note)
 			}
@@ -124,6 +120,17 @@ func TestLoss(t *testing.T) {
 			}
 		})
 	}
+}
+
+// number returns the row of a checkpoint.
+func number(t *testing.T, s *sqlite.Store, n int64) (row dedup.CheckpointRow) {
+	t.Helper()
+	for _, r := range rows(t, s) {
+		if r.Number == n {
+			row = r
+		}
+	}
+	return row
 }
 
 // TestRewoundOften: after many losses in a row, more than Keep, the state is that of

@@ -25,6 +25,10 @@ var (
 	ErrDataLoss = errors.New("pipeline: DATA LOSS")
 	// ErrCorrupt: a checkpoint can't be read.
 	ErrCorrupt = errors.New("pipeline: checkpoint can't be read")
+	// ErrSource: a source brought messages from before the place that it was to begin
+	// at. Most likely its topic was made anew, so that its offsets are those of other
+	// messages: see Source.Epoch.
+	ErrSource = fmt.Errorf("pipeline: the source went back: %w", broker.ErrConflict)
 	// ErrUnresolved: the store or the sink's broker couldn't be asked what became of
 	// a checkpoint. It is there as it was; the next Run asks again.
 	ErrUnresolved = fmt.Errorf("pipeline: the last checkpoint isn't resolved: %w", broker.ErrUnknownOutcome)
@@ -93,7 +97,7 @@ func New[T any](c Config[T]) (*Pipeline[T], error) {
 // committed. Then the state is restored, the sources are opened where it stood, and
 // input is processed. After an error all of that is done again, as Options.Restarts
 // says. It returns an error when that is of no use: [ErrFenced], [ErrDataLoss],
-// [ErrBudget], [ErrCorrupt], [dedup.ErrVerify], a wish that a broker can't meet, or
+// [ErrBudget], [ErrCorrupt], [ErrSource], [dedup.ErrVerify], a wish that a broker can't meet, or
 // the last of too many errors in a row.
 //
 // A second Run at the same time is [broker.ErrConflict].
@@ -138,7 +142,7 @@ func (p *Pipeline[T]) Run(ctx context.Context) error {
 
 // forGood reports whether to begin anew is of no use.
 func forGood(err error) bool {
-	for _, kind := range []error{ErrFenced, ErrDataLoss, ErrBudget, ErrCorrupt, errState, dedup.ErrVerify, broker.ErrInvalid, broker.ErrUnsupported, broker.ErrUnauthorized} {
+	for _, kind := range []error{ErrFenced, ErrDataLoss, ErrBudget, ErrCorrupt, ErrSource, errState, dedup.ErrVerify, broker.ErrInvalid, broker.ErrUnsupported, broker.ErrUnauthorized} {
 		if errors.Is(err, kind) {
 			return true
 		}

@@ -17,7 +17,7 @@ import (
 // up everybody who reads committed messages, and what it had prepared is lost then.
 //
 // The errors are those of Run. Nothing is tried a second time.
-func (p *Pipeline[T]) Resolve(ctx context.Context) (err error) {
+func (p *Pipeline[T]) Resolve(ctx context.Context) error {
 	if !p.running.CompareAndSwap(false, true) {
 		return broker.Errorf(broker.ErrConflict, nil, "pipeline %s runs", p.name)
 	}
@@ -29,7 +29,7 @@ func (p *Pipeline[T]) Resolve(ctx context.Context) (err error) {
 		return err
 	}
 	r := &run[T]{Pipeline: p}
-	defer func() { _ = r.close(ctx, nil) }()
+	defer r.close(ctx, nil)
 	ctx, cancel := context.WithTimeout(ctx, p.o.CheckpointTimeout)
 	defer cancel()
 	if _, err := r.prepared(ctx); err != nil {

@@ -41,9 +41,7 @@ type run[T any] struct {
 func (r *run[T]) once(ctx context.Context) (err error) {
 	work, end := outlive(ctx, r.o.StopTimeout)
 	defer end()
-	defer func() {
-		err = errors.Join(err, r.close(ctx, err))
-	}()
+	defer func() { r.close(ctx, err) }()
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
@@ -75,7 +73,7 @@ const closeTimeout = 10 * time.Second
 
 // close takes back what is open, if the run failed, and closes sources and sink.
 // Nothing of it changes what was recorded.
-func (r *run[T]) close(ctx context.Context, failed error) error {
+func (r *run[T]) close(ctx context.Context, failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	var errs []error
@@ -96,7 +94,6 @@ func (r *run[T]) close(ctx context.Context, failed error) error {
 	if err := errors.Join(errs...); err != nil { // all that counts is recorded
 		r.o.ErrorHook(fmt.Errorf("pipeline %s: %w", r.name, err))
 	}
-	return nil
 }
 
 func (r *run[T]) loop(ctx, work context.Context, in <-chan batch) error {
@@ -166,7 +163,10 @@ func (r *run[T]) take(ctx, work context.Context, b *batch) error {
 			break
 		}
 		d := &b.deliveries[i]
-		fresh, first := r.places.step(b.source, d.Position)
+		fresh, first, err := r.places.step(b.source, d.Position)
+		if err != nil {
+			return err
+		}
 		r.held[b.source] = append(r.held[b.source], broker.Settlement{Delivery: d, Action: broker.Ack})
 		if !fresh {
 			r.stats.dropped.Add(1)
@@ -192,9 +192,6 @@ func (r *run[T]) take(ctx, work context.Context, b *batch) error {
 }
 
 func (r *run[T]) process(ctx context.Context, s *Source, d *broker.Delivery) error {
-	if d.Position.Token != "" {
-		return broker.Errorf(broker.ErrUnsupported, nil, "source %s: its positions are no offsets", s.Name)
-	}
 	in := Input{s.Name, d.Message, d.Position}
 	r.out.in, r.out.n = &in, 0
 	r.out.prefix = append(r.out.prefix[:0], r.name, s.Name, "p"+d.Position.Partition+s.Epoch, strconv.FormatUint(d.Position.Offset, 10))

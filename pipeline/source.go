@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/onceline/onceline/broker"
@@ -40,8 +41,9 @@ type at struct{ source, epoch, partition string }
 // places is how far all partitions were processed. The sources' receivers ask it as
 // partitions are assigned, beside the goroutine that processes.
 type places struct {
-	mu   sync.Mutex
-	next map[at]uint64
+	begun map[at]uint64 // where the checkpoint stood that was begun with
+	mu    sync.Mutex
+	next  map[at]uint64
 }
 
 func newPlaces(ps []Place) *places {
@@ -49,7 +51,7 @@ func newPlaces(ps []Place) *places {
 	for _, p := range ps {
 		m[at{p.Source, p.Epoch, p.Partition}] = p.Offset
 	}
-	return &places{next: m}
+	return &places{begun: maps.Clone(m), next: m}
 }
 
 // startFrom is what [broker.StartFrom] takes. It answers with what was processed in
@@ -65,17 +67,24 @@ func (p *places) startFrom(s *Source) func(partition string) (broker.Position, b
 }
 
 // step moves behind a message. Fresh is false for one that was processed before; first
-// says that nothing of its partition ever was.
-func (p *places) step(s *Source, pos broker.Position) (fresh, first bool) {
+// says that nothing of its partition ever was. ErrSource: it lies before everything
+// that was asked for.
+func (p *places) step(s *Source, pos broker.Position) (fresh, first bool, err error) {
+	if pos.Token != "" {
+		return false, false, broker.Errorf(broker.ErrUnsupported, nil, "source %s: its positions are no offsets", s.Name)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := at{s.Name, s.Epoch, pos.Partition}
 	next, known := p.next[key]
-	if known && pos.Offset < next {
-		return false, false
+	switch {
+	case known && pos.Offset < p.begun[key]:
+		return false, false, fmt.Errorf("%w: source %s, partition %s: it was to begin at %d and gave %d", ErrSource, s.Name, pos.Partition, p.begun[key], pos.Offset)
+	case known && pos.Offset < next:
+		return false, false, nil
 	}
 	p.next[key] = pos.Offset + 1
-	return true, !known
+	return true, !known, nil
 }
 
 // list returns all places.
