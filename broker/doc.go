@@ -23,7 +23,8 @@
 // # Hops
 //
 // Hop 1 is producer to broker: [Publisher], [Retry], [Batcher]. Hop 2 is broker
-// to consumer: [Receiver], [Consume]. Hop 3, consumer to effect, is closed by
+// to consumer: [Receiver], [Consume]. From one topic to another of the same broker,
+// some join the two in a transaction: [Transactor], [Process]. Hop 3, consumer to effect, is closed by
 // a store that commits the message's ID together with the effect; no broker
 // closes it.
 //

@@ -245,7 +245,7 @@ func (p *processor) giveBack(life context.Context, ds []Delivery) {
 // commit commits, and resolves until the answer is known.
 func (p *processor) commit(ctx, life context.Context, tx Transaction, ds []Delivery) error {
 	o, err := tx.Commit(ctx)
-	for n := 1; errors.Is(err, ErrUnknownOutcome) && o.State == Unknown; n++ {
+	for n := 1; errors.Is(err, ErrUnknownOutcome) && o.State == Unknown && p.x.Scope().Resolves; n++ {
 		p.o.ErrorHook(fmt.Errorf("process: %w", err))
 		if !sleep(life, p.o.Backoff.pause(n, p.o.Rand), nil) {
 			return err
@@ -256,6 +256,9 @@ func (p *processor) commit(ctx, life context.Context, tx Transaction, ds []Deliv
 	}
 	switch {
 	case o.State == Confirmed:
+		if err != nil { // an output that nobody took
+			p.o.ErrorHook(fmt.Errorf("process: %w", err))
+		}
 		for i := range ds {
 			p.attempts.forget(&ds[i])
 			if len(p.doomed) > 0 {
@@ -263,7 +266,7 @@ func (p *processor) commit(ctx, life context.Context, tx Transaction, ds []Deliv
 			}
 		}
 		return nil
-	case o.State == LeaseLost:
+	case o.State == LeaseLost, errors.Is(err, ErrUnknownOutcome): // what comes again wasn't committed
 		p.o.ErrorHook(fmt.Errorf("process: %w", err))
 		return errAgain
 	}

@@ -55,7 +55,8 @@ type Transaction interface {
 	// Commit makes all of it take effect. Confirmed: it did. LeaseLost: surely
 	// nothing did, and the inputs come again; the error says why: ErrFenced,
 	// ErrAborted or, where an input's assignment was taken away, ErrLeaseLost.
-	// Unknown with ErrUnknownOutcome: the answer was lost; Resolve asks. Unknown
+	// Unknown with ErrUnknownOutcome: the answer was lost; Resolve asks. Confirmed
+	// with ErrUnroutable: it did, but for messages that no queue takes. Unknown
 	// with another error: nothing was done, and the transaction is as it was.
 	// Asked again after an answer, it repeats the answer.
 	Commit(ctx context.Context) (Outcome, error)
@@ -83,7 +84,7 @@ type Scope struct {
 	// Fences: opening the ID elsewhere ends this Transactor.
 	Fences bool
 	// Resolves: Resolve can find out what became of a commit. Where it is false a
-	// lost answer stays Unknown.
+	// lost answer stays Unknown, and what comes again was not committed.
 	Resolves bool
 	// Prepares: Transaction.Prepare and RecoverTransaction work.
 	Prepares bool

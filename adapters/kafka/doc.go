@@ -105,6 +105,19 @@
 // A new group gets nothing until the brokers have made its state. One that dies
 // meanwhile tries again only after 30 s (KAF-F-57).
 //
+// # Transactions
+//
+// A broker.Transactor is a transactional ID: a producer of its own, which fences the
+// ID's earlier holder. Outputs and the positions of group receivers of the same
+// connection are one transaction; the positions go with the member and generation of
+// their receiver, and Kafka wants them without a gap: a commit above an open message
+// does nothing and says so. Inputs without an output are committed as positions,
+// without a transaction. What an abort gives back comes again from its receiver before
+// anything later of its key. A lost commit is resolved by the same request again, and
+// where another holder has the ID by then, by the marker in the log. Prepare and
+// broker.RecoverTransaction work by producer ID and epoch. With transaction.version
+// below 2 Scope.Note says what that costs (KAF-F-19).
+//
 // # What Kafka can't do
 //
 // A dedup window or any dedup by ID; a lease in a consumer group; order or a
@@ -114,6 +127,6 @@
 // # As
 //
 // Conn sets a **kgo.Client to the client for administration, Publisher to the
-// one that publishes now, Receiver to its member's (in share mode a plain client
+// one that publishes now, Transactor to its own, Receiver to its member's (in share mode a plain client
 // that isn't a consumer). A delivery sets a **kgo.Record.
 package kafka

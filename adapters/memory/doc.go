@@ -43,6 +43,12 @@
 // it names, if no other subscription needs them. StartFrom and Partitions over 1
 // are ErrUnsupported. A subscription's wish in an Entity without one is ErrInvalid.
 //
+// # Transactions
+//
+// A broker.Transactor keeps what is published and settled until the commit, which does
+// all of it in one step or nothing. Opening an ID again fences its earlier holder and
+// aborts what that prepared. A fault on Commit strikes a commit.
+//
 // # URL
 //
 //	mem://NAME?window=2m&lease=30s&max-deliveries=5&max-body=1048576

@@ -280,7 +280,7 @@ func (manyErrors) Error() string { return "many" }
 func TestInjection(t *testing.T) {
 	x := newBench(t, broker.Entity{})
 	for _, f := range []Fault{
-		{}, {Kind: Error + 1}, {Op: Settle + 1, Kind: Cut}, {Kind: Delay}, {Kind: Cut, Delay: 1},
+		{}, {Kind: Error + 1}, {Op: Commit + 1, Kind: Cut}, {Kind: Delay}, {Kind: Cut, Delay: 1},
 		{Kind: Cut, Err: io.EOF}, {Kind: Cut, Times: -1},
 	} {
 		i := x.b.Inject(f)

@@ -133,6 +133,14 @@
 // deliveries by the server. Without DeadLetter it is the server's own limit, and
 // the DeadLetter action is broker.ErrUnsupported.
 //
+// # Transactions
+//
+// A broker.Transactor sends what is published in a transaction as one atomic batch, at
+// the commit: at most 1,000 messages to one stream, which must allow it (allow_atomic,
+// since server 2.12). There are no acks in it, the ID is a name and fences nobody, and a
+// message ID that the stream knows refuses the whole batch (NATS-F-300). A lost answer
+// is resolved by looking in the stream and, within its window, by sending it again.
+//
 // # Raw access
 //
 // As of a connection, publisher or receiver sets a *nats.Conn or a

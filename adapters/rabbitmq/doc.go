@@ -145,6 +145,15 @@
 // the quorum queue itself, which moves the message at least once; its reason is
 // then the broker's, such as delivery_limit.
 //
+// # Transactions
+//
+// A broker.Transactor publishes and acks by tx.commit, on the channel of the deliveries
+// of one receiver, which is closed behind it: whatever else the receiver has in hand
+// goes back. It is atomic for one queue; Scope says what can be torn (RMQ-F-300). What
+// no queue takes is lost at the commit and told by ErrUnroutable. A dead letter is
+// published before the commit, with a confirm. A lost answer stays unknown. Ordered
+// subscriptions and streams have none.
+//
 // # Raw access
 //
 // As of a connection sets an *amqp091.Connection, the one that receives; As of a

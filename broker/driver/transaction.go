@@ -14,7 +14,8 @@ const (
 	preparedNow // grows no more, can be committed or aborted
 	unresolved  // the answer to its commit was lost
 	committed
-	undone // surely without effect
+	undone    // surely without effect
+	forgotten // its answer was lost, and this broker can't be asked
 )
 
 // transaction is the broker.Transaction around an adapter's.
@@ -121,7 +122,7 @@ func (x *transaction) commit(ctx context.Context) broker.Outcome {
 	place, poison, answer := x.place, x.poison, x.answer
 	x.mu.Unlock()
 	switch {
-	case place == committed || place == undone:
+	case place >= committed:
 		return answer
 	case place == unresolved:
 		return x.resolve(ctx)
@@ -151,7 +152,7 @@ func (x *transaction) resolve(ctx context.Context) broker.Outcome {
 	place, answer := x.place, x.answer
 	x.mu.Unlock()
 	switch place {
-	case committed, undone:
+	case committed, undone, forgotten:
 		return answer
 	case opened, preparedNow:
 		return broker.Outcome{Err: broker.Errorf(broker.ErrConflict, nil, "resolve on %s: no commit was sent", x.of.id)}
@@ -174,6 +175,8 @@ func (x *transaction) take(o broker.Outcome, what string) broker.Outcome {
 		x.conclude(committed, o)
 	case o.State == broker.LeaseLost:
 		x.conclude(undone, o)
+	case errors.Is(o.Err, broker.ErrUnknownOutcome) && !x.of.driver.Scope().Resolves:
+		x.conclude(forgotten, o)
 	case errors.Is(o.Err, broker.ErrUnknownOutcome):
 		x.mu.Lock()
 		x.place, x.answer = unresolved, o
@@ -190,8 +193,11 @@ func (x *transaction) conclude(place int, o broker.Outcome) {
 	x.leases = nil
 	x.mu.Unlock()
 	known := broker.Confirmed
-	if place == undone {
+	switch place {
+	case undone:
 		known = broker.LeaseLost
+	case forgotten:
+		known = broker.Unknown
 	}
 	for _, l := range leases {
 		was := l.status()
@@ -252,6 +258,8 @@ func (x *transaction) abort(ctx context.Context) error {
 	switch x.at() {
 	case undone:
 		return nil
+	case forgotten:
+		return broker.Errorf(broker.ErrConflict, broker.ErrUnknownOutcome, "abort on %s: its commit may have taken effect", x.of.id)
 	case committed:
 		return broker.Errorf(broker.ErrConflict, nil, "abort on %s: it is committed", x.of.id)
 	case unresolved:
