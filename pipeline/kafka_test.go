@@ -138,6 +138,20 @@ func timeoutLoss(t *testing.T, g *stage) {
 	}
 }
 
+// TestLongerThanTheBroker: Kafka allows 15 minutes (KAF-F-08), and a pipeline that needs
+// more doesn't begin.
+func TestLongerThanTheBroker(t *testing.T) {
+	t.Parallel()
+	g := model(t, 2, 1)
+	g.publish(t, 1)
+	config := g.config(t, openStore(t, file(t)))
+	config.Options.RestartBudget = time.Hour
+	err := start(t, config).wait(t)
+	if !errors.Is(err, broker.ErrUnsupported) || !strings.Contains(err.Error(), "transaction.max.timeout.ms") || !strings.Contains(err.Error(), "1h0m11s") {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
 // TestFormerIDs: what is open under IDs that the pipeline doesn't use any more is
 // aborted, so that it holds up nobody who reads committed messages.
 func TestFormerIDs(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,6 +162,49 @@ func TestRewoundOften(t *testing.T) {
 	exact(t, l, b.seen())
 	if got := r.Stats(); got.Losses < 9 || got.Restarts != got.Losses {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestAbortedBeforeTheRecord: a transaction that the broker aborts before a checkpoint
+// counts on it costs another attempt, and is no loss.
+func TestAbortedBeforeTheRecord(t *testing.T) {
+	s := openStore(t, file(t))
+	l := newLog("0")
+	l.fill(100)
+	b := newTransactions()
+	var op counting
+	o := options()
+	var rates []float64
+	o.Metric = func(name string, value float64) {
+		if name == pipeline.MetricAbortRate {
+			rates = append(rates, value)
+		}
+	}
+	p, err := pipeline.New(pipeline.Config[*sql.Tx]{Name: "test", Store: s, Sources: []pipeline.Source{l.source("in")}, Operator: op.operator(),
+		Sink: pipeline.Transactional[*sql.Tx](b, "test", pipeline.TransactionalOptions{}), Options: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	pipeline.AtStep(p, func(at string) {
+		if at != "prepare" {
+			return
+		}
+		if n++; n != 2 {
+			return
+		}
+		b.mu.Lock()
+		b.all[len(b.all)-1].state = "aborted"
+		b.mu.Unlock()
+	})
+	r := run(t, p)
+	r.processed(t, 100)
+	if err := r.stop(t); err != nil {
+		t.Fatal(err)
+	}
+	exact(t, l, b.seen())
+	if got := r.Stats(); got.Losses != 0 || got.Aborted != 1 || got.Restarts != 1 || !slices.ContainsFunc(rates, func(v float64) bool { return v > 0 && v < 1 }) {
+		t.Errorf("%+v, rates %v", got, rates)
 	}
 }
 
