@@ -72,6 +72,7 @@ var rooms = []struct {
 	{"dedup/audit", nil, false},
 	{"dedup", []string{"broker"}, false},
 	{"bridge", []string{"broker", "broker/boundary", "dedup"}, false},
+	{"pipeline", []string{"broker", "dedup"}, false},
 	{"docs", nil, false},
 	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "bridge", "dedup", "dedup/audit", "dedup/mysql", "dedup/postgres", "dedup/redis", "dedup/sqlite", "broker/driver/paired"}, true},
 }
