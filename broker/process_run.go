@@ -185,8 +185,8 @@ func (p *processor) blame(in []Delivery, err error) {
 	} else if len(in) == 1 {
 		at = 0
 	}
-	if isA[*postponed](err) {
-		p.rest, at = max(postponement(err), p.o.Backoff.Min), -1
+	if delay, ok := Postponed(err); ok {
+		p.rest, at = max(delay, p.o.Backoff.Min), -1
 	} else if transient(err) {
 		at = -1
 	} else if at < 0 {
