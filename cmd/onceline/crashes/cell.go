@@ -15,8 +15,8 @@ import (
 // cellWithin bounds a cell, which waits for nothing for ever; restartWithin those that
 // wait for each other.
 const (
-	cellWithin    = 90 * time.Second
-	restartWithin = 4 * time.Minute
+	cellWithin    = 3 * time.Minute
+	restartWithin = 5 * time.Minute
 )
 
 // run is a cell that runs.

@@ -22,7 +22,10 @@ func (r *run) start(ctx context.Context) (*consumer, error) {
 // clock is a day ahead of that of the one before it.
 func (r *run) launch(single bool) (*consumer, error) {
 	spec := consumerSpec{Store: r.Store, Address: r.db.address, Cell: r.name, Broker: r.link.url, Topic: r.link.entity.Topic,
-		Subscription: r.link.entity.Subscription, Batch: 8, Day: len(r.consumers)}
+		Subscription: r.link.entity.Subscription, Batch: 4, Day: len(r.consumers)}
+	if r.store.kind == positionKind {
+		spec.Batch = 8
+	}
 	if single {
 		spec.Batch = 1
 	}

@@ -10,8 +10,8 @@ import (
 func slice() Plan {
 	p := Plan{Parallel: 16}
 	of := map[Disturbance][]Point{
-		Kill:      {AfterClaim, BeforeCommit, InCommit, AfterCommit, AfterAck},
-		Freeze:    {AfterEffect, AfterCommit},
+		Kill:      {AfterClaim, InCommit, AfterCommit},
+		Freeze:    {AfterEffect},
 		CutBroker: {AfterEffect},
 	}
 	for _, c := range Cells([]string{"sqlite inbox"}, []string{NATS}) {
@@ -20,7 +20,7 @@ func slice() Plan {
 		}
 	}
 	for _, c := range Cells([]string{"sqlite call"}, []string{RabbitMQ}) {
-		if c.Disturbance == Kill && (c.Point == AfterClaim || c.Point == AfterEffect) {
+		if c.Disturbance == Kill && c.Point == AfterEffect {
 			p.Cells = append(p.Cells, c)
 		}
 	}
@@ -38,7 +38,7 @@ func TestSlice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Results) != 10 || len(r.Wrong) != 5 || r.Asked() != 10 {
+	if len(r.Results) != 6 || len(r.Wrong) != 5 || r.Asked() != 6 {
 		t.Errorf("%d cells, %d asked, %d wrong ones", len(r.Results), r.Asked(), len(r.Wrong))
 	}
 	cells, wrong := r.Misses()

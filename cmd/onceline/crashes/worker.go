@@ -169,7 +169,7 @@ func (w *worker) run() error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	opening, cancel := context.WithTimeout(ctx, 20*time.Second)
+	opening, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	g, err := s.open(opening, w)
 	for err != nil && strings.Contains(err.Error(), "SQLITE_BUSY") && opening.Err() == nil { // by one that is frozen
@@ -181,6 +181,9 @@ func (w *worker) run() error {
 	}
 	w.cut = g.cut
 	conn, err := broker.Open(opening, w.spec.Broker)
+	for errors.Is(err, broker.ErrUnavailable) && pause(opening, retryDelay) { // a busy machine
+		conn, err = broker.Open(opening, w.spec.Broker)
+	}
 	if err != nil {
 		return err
 	}
