@@ -96,7 +96,12 @@ func (f *ratiosFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "%5.1f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, a...))
 	}
 	var results []ratios.Result
-	ratios.Measure(ctx, f.o, func(r ratios.Result) { results = append(results, r) })
+	ratios.Measure(ctx, f.o, func(r ratios.Result) {
+		results = append(results, r)
+		if r.Err == nil {
+			f.o.Progress("%s: %.4g %s, %s", r.Name, r.Median, r.Unit, verdict(r))
+		}
+	})
 	fmt.Fprintln(table, "NAME\tPROMISE\tMEDIAN\t95 %\tN\t\tWHAT")
 	missed, unknown := 0, 0
 	for _, r := range results {

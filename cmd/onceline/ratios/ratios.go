@@ -156,7 +156,11 @@ func (g *groupOf[B]) run(ctx context.Context, o *Options, found func(Result)) {
 		return
 	}
 	o.Progress("%s: starting", g.name)
-	b, err := g.open(ctx, o)
+	var b B
+	err := context.Cause(ctx)
+	if err == nil {
+		b, err = g.open(ctx, o)
+	}
 	if err != nil {
 		for _, m := range wanted {
 			found(Result{Promise: m.Promise, Err: fmt.Errorf("%s: %w", g.name, err)})
@@ -183,9 +187,9 @@ func (m *measurement[B]) once(ctx context.Context, o *Options, b B) Result {
 	s, err := m.measure(ctx, b)
 	switch {
 	case err != nil:
-		r.Err = fmt.Errorf("%s: %w", m.Name, err)
+		r.Err = err
 	case len(s.values) == 0:
-		r.Err = fmt.Errorf("%s: %w", m.Name, errNothing)
+		r.Err = errNothing
 	default:
 		r.N, r.Detail = len(s.values), s.detail
 		r.Median, r.Low, r.High = paired.Interval(s.values)

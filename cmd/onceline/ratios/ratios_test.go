@@ -96,9 +96,9 @@ func TestRun(t *testing.T) {
 		{p, "", true, []float64{3, 9.5}, "9.5 kept again"},
 		{p, "", true, []float64{3, 4}, "4 missed again"},
 		{exact, "", true, []float64{9.5, 12}, "9.5 missed"},
-		{p, "", false, nil, "x.y: no more turns"},
-		{p, "", true, []float64{3}, "x.y: no more turns"},
-		{p, "", false, []float64{-1}, "x.y: nothing was measured"},
+		{p, "", false, nil, "no more turns"},
+		{p, "", true, []float64{3}, "no more turns"},
+		{p, "", false, []float64{-1}, "nothing was measured"},
 		{p, "z.*", false, []float64{10}, "nothing"},
 	} {
 		b := &fake{values: c.values}
@@ -120,6 +120,14 @@ func TestRun(t *testing.T) {
 			t.Errorf("%v, quick %t: %q, want %q; closed %t", c.values, c.quick, got, c.want, b.closed)
 		}
 	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	never := &groupOf[*fake]{"fakes", func(context.Context, *Options) (*fake, error) { t.Error("opened"); return nil, nil }, []measurement[*fake]{{p, nil}}}
+	never.run(ended, &Options{Progress: func(string, ...any) {}}, func(r Result) {
+		if r.Kept || !errors.Is(r.Err, context.Canceled) {
+			t.Errorf("interrupted: %+v", r)
+		}
+	})
 	g := &groupOf[*fake]{"fakes", func(context.Context, *Options) (*fake, error) { return nil, errors.New("no server") }, []measurement[*fake]{{p, nil}}}
 	g.run(t.Context(), &Options{Progress: func(string, ...any) {}}, func(r Result) {
 		if r.Kept || r.Err == nil || r.Err.Error() != "fakes: no server" {
