@@ -185,8 +185,8 @@ func (p *processor) blame(in []Delivery, err error) {
 	} else if len(in) == 1 {
 		at = 0
 	}
-	if isA[*postponed](err) {
-		p.rest, at = max(postponement(err), p.o.Backoff.Min), -1
+	if delay, ok := Postponed(err); ok {
+		p.rest, at = max(delay, p.o.Backoff.Min), -1
 	} else if transient(err) {
 		at = -1
 	} else if at < 0 {
@@ -201,7 +201,7 @@ func (p *processor) blame(in []Delivery, err error) {
 		return
 	}
 	n := p.attempts.fail(&in[at])
-	if isA[*poisoned](err) || p.o.MaxAttempts > 0 && n >= p.o.MaxAttempts {
+	if IsPoison(err) || p.o.MaxAttempts > 0 && n >= p.o.MaxAttempts {
 		p.doomed[countKey(&in[at])] = err.Error()
 	}
 }
