@@ -201,7 +201,7 @@ func (p *processor) blame(in []Delivery, err error) {
 		return
 	}
 	n := p.attempts.fail(&in[at])
-	if isA[*poisoned](err) || p.o.MaxAttempts > 0 && n >= p.o.MaxAttempts {
+	if IsPoison(err) || p.o.MaxAttempts > 0 && n >= p.o.MaxAttempts {
 		p.doomed[countKey(&in[at])] = err.Error()
 	}
 }
