@@ -408,7 +408,7 @@ func TestCrossings(t *testing.T) {
 			t.Parallel()
 			few := 100
 			if c.source.Ordered {
-				few = 30 // one at a time
+				few = 15 // one at a time
 			}
 			c.start(t, 3*few, 20)
 			began := time.Now()
