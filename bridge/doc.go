@@ -39,8 +39,8 @@
 // that fails is tried again in hand, its lease extended, before those behind it; other
 // keys go on. Where a lease is lost all that is behind the message is given back. What
 // the source's own order is when messages come again, its boundary says (claim
-// deliver.order.redelivery); [Options].HoldOff is for those that bring what is behind a
-// killed consumer's messages first.
+// deliver.order.redelivery): where it doesn't keep the order then, a kill can cost that
+// of some keys, and [Options].HoldOff makes it rare.
 //
 // # One bridge at a time
 //

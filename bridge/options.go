@@ -83,8 +83,9 @@ type Options struct {
 
 	// HoldOff is waited for before the first message is taken. Where a source brings what
 	// a consumer held that was killed only when its lease is over, and what is behind it
-	// at once (NATS, Service Bus, Pub/Sub), it keeps the order of the keys over a
-	// restart: give it the lease.
+	// at once (NATS, Service Bus, Pub/Sub), more than the lease makes it rare that keys
+	// lose their order over a restart. A subscription that keeps it itself
+	// (broker.Entity.Ordered) makes it impossible.
 	HoldOff time.Duration
 	// Count ends the bridge after so many messages were moved or skipped. Zero sets no
 	// limit.

@@ -139,10 +139,29 @@ func (r *run) take(ds []broker.Delivery) {
 			r.ready = append(r.ready, q)
 		}
 		t.q = q
+		r.replaces(q, t)
 		q.tasks = append(q.tasks, t)
 		r.hand[t] = struct{}{}
 		r.bytes += len(t.d.Body)
 	}
 	r.stats.inHand.Store(int64(len(r.hand)))
 	r.signal()
+}
+
+// replaces finds out that the source has handed out again what is in hand: the earlier
+// delivery is lost, and what is behind it comes again behind t; mu is held.
+func (r *run) replaces(q *queue, t *task) {
+	if t.d.Position == (broker.Position{}) {
+		return
+	}
+	for _, old := range q.tasks {
+		if old.ident == t.ident && old.d.Position == t.d.Position && !old.lost {
+			r.lose(old)
+			if t.first.IsZero() {
+				t.first = r.firsts[t.ident]
+				delete(r.firsts, t.ident)
+			}
+			return
+		}
+	}
 }

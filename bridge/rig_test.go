@@ -99,6 +99,9 @@ func (r *rig) drain(o bridge.Options) (bridge.Stats, error) {
 	if o.Idle == 0 {
 		o.Idle = 20 * time.Second
 	}
+	if o.Patience == 0 {
+		o.Patience = time.Hour
+	}
 	o.ErrorHook = r.hook
 	b := bridge.New(r.rcv, r.pub, o)
 	err := b.Run(r.t.Context())

@@ -154,7 +154,7 @@ func (r *run) heart() {
 		for t := range r.hand {
 			switch {
 			case t.lost || t.settling:
-			case t.fixed && !t.deadline.IsZero() && !now.Before(t.deadline):
+			case !t.deadline.IsZero() && !now.Before(t.deadline):
 				r.lose(t)
 			case t.fixed:
 			case !now.Before(t.beat):
@@ -189,11 +189,17 @@ func (r *run) heart() {
 
 // extend asks the source for more time.
 func (r *run) extend(tasks []*task) {
+	// Not longer than half of what is left of the first lease to end, so that there is
+	// time for another try, and a loss is noticed when it happens.
 	s := make([]broker.Settlement, len(tasks))
+	limit, began := r.o.SettleTimeout, time.Now()
 	for i, t := range tasks {
 		s[i] = broker.Settlement{Delivery: t.d, Action: broker.Extend}
+		if !t.deadline.IsZero() {
+			limit = min(limit, max(t.deadline.Sub(began)/2, 50*time.Millisecond))
+		}
 	}
-	ctx, cancel := context.WithTimeout(r.settling, r.o.SettleTimeout)
+	ctx, cancel := context.WithTimeout(r.settling, limit)
 	err := r.from.Settle(ctx, s)
 	cancel()
 	now := time.Now()
@@ -225,7 +231,7 @@ func (r *run) extend(tasks []*task) {
 	r.mu.Unlock()
 	if cause != nil {
 		r.failed(fmt.Errorf("bridge: extend: %w", cause))
-		pause(r.settling, r.o.Backoff.Min)
+		pause(r.settling, min(r.o.Backoff.Min, limit))
 	}
 }
 

@@ -117,7 +117,7 @@ or the database can't be reached.`,
 	flags.StringVar(&f.toPlace, "to-place", "", "the far side's name in bridge-path (default scheme, host and --topic)")
 	flags.BoolVar(&f.noPath, "no-path", false, "add no bridge-path, and look for no loop")
 	flags.IntVar(&f.hops, "hops", 16, "how many places a message may have left; more are refused")
-	flags.DurationVar(&f.holdOff, "hold-off", 0, "wait so long at the start: the source's lease lets what a killed bridge held come again first, in order")
+	flags.DurationVar(&f.holdOff, "hold-off", 0, "wait so long at the start: more than the source's lease lets what a killed bridge held come again first")
 	flags.BoolVar(&f.drain, "drain", false, "end when the source has had nothing for --wait")
 	flags.DurationVar(&f.wait, "wait", 0, "with --drain (default 5s; for Kafka 50s, so long may a member that was killed hold messages)")
 	flags.Uint64Var(&f.count, "count", 0, "end after this many messages (default no limit)")

