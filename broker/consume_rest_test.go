@@ -111,11 +111,10 @@ func TestConsumePostponesInHand(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, broker.Entity{MaxDeliveries: 2, DeadLetter: "dead", Lease: 10 * time.Second})
 			r.publish(20, key)
-			away := true
-			time.AfterFunc(time.Minute, func() { away = false })
+			back := time.Now().Add(time.Minute)
 			var order []string
 			stop := r.consume(func(_ context.Context, d *broker.Delivery) error {
-				if away {
+				if time.Now().Before(back) {
 					return broker.Postpone(errors.New("no database"), time.Second)
 				}
 				order = append(order, fmt.Sprint(d.ID, "/", d.Attempt.Number))
