@@ -88,9 +88,9 @@ type calls struct {
 	lose  *atomic.Bool
 }
 
-// callBound is how long one call may take: for half of it more another consumer takes
-// it for under way.
-const callBound = 150 * time.Millisecond
+// callBound is how long one call may take, with the record of its beginning: for as long
+// again another consumer takes it for under way.
+const callBound = 500 * time.Millisecond
 
 // newCalls opens calls to a provider that keeps keys for that long.
 func newCalls(idempotent time.Duration) func(*database) (sqlKind, error) {

@@ -42,8 +42,9 @@ func sqlStores(name string, make func(context.Context) (string, func() error, er
 				if err != nil {
 					return nil, err
 				}
+				// Connected before there is anything to be late for.
 				over, err := s.over(db)
-				if err != nil {
+				if err = errors.Join(err, db.db.PingContext(ctx)); err != nil {
 					return nil, errors.Join(err, db.close())
 				}
 				return &sqlGuard{db, over}, nil
