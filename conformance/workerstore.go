@@ -91,11 +91,13 @@ func (g *guards) reach(ctx context.Context, d *broker.Delivery, at Step) error {
 		arrive := sync.OnceFunc(func() { close(arrived) })
 		g.ended = append(g.ended, ended)
 		go func() {
-			ended <- guard.Apply(ctx, m, position, func(s Step) {
-				if s == at {
-					arrive()
-					<-let
-				}
+			ended <- begin(ctx, arrived, func() error {
+				return guard.Apply(ctx, m, position, func(s Step) {
+					if s == at {
+						arrive()
+						<-let
+					}
+				})
 			})
 		}()
 		select {
@@ -107,6 +109,22 @@ func (g *guards) reach(ctx context.Context, d *broker.Delivery, at Step) error {
 		}
 	}
 	return nil
+}
+
+// begin applies until that has arrived where it is to be held: before, a message that
+// has to come again does, for a database may be slow to see that who had it is gone.
+func begin(ctx context.Context, arrived <-chan struct{}, apply func() error) error {
+	for deadline := time.Now().Add(inHand); ; {
+		err := apply()
+		select {
+		case <-arrived:
+			return err
+		default:
+		}
+		if !errors.Is(err, ErrAgain) || time.Now().After(deadline) || !sleep(ctx, 20*time.Millisecond) {
+			return err
+		}
+	}
 }
 
 func orEnded(err error) error {
