@@ -80,6 +80,20 @@ func TestTxnCommit(t *testing.T) {
 	})
 }
 
+// A commit right behind the first message to a topic commits it (KAF-F-302).
+func TestTxnFirstOfTopic(t *testing.T) {
+	onStages(t, func(t *testing.T, s *stage) {
+		x := s.open(t, s.dial(t), "x-first")
+		for range 10 {
+			topic := s.topic(t, 1)
+			tx := begin(t, x)
+			publishIn(t, tx, topic, messages(1, 0)...)
+			commitTx(t, tx, broker.Confirmed)
+			s.committed(t, topic, 1)
+		}
+	})
+}
+
 // An abort undoes all, and what was settled comes again, in order and before what
 // came later.
 func TestTxnAbortRewinds(t *testing.T) {

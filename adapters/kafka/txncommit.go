@@ -65,6 +65,9 @@ func (x *transaction) Commit(ctx context.Context) broker.Outcome {
 		}
 		return x.lost(ctx, err)
 	}
+	if err := x.t.settled(ctx); err != nil {
+		return x.still(err)
+	}
 	err := x.t.prod.cl.EndTransaction(ctx, kgo.TryCommit)
 	switch {
 	case err == nil:
@@ -80,6 +83,13 @@ func (x *transaction) Commit(ctx context.Context) broker.Outcome {
 	// first took effect.
 	return x.resolve(ctx, err)
 }
+
+// settled waits until the client counts the partitions that were written to. It answers
+// for the first records of a topic before it has stored the topic's partitions, among
+// which EndTransaction then finds none that was written to: it aborts, or does nothing,
+// and says that all is well (KAF-F-302). Nothing is buffered any more; what the call does
+// besides is to wait for the lock under which they are stored.
+func (t *transactor) settled(ctx context.Context) error { return t.prod.cl.AbortBufferedRecords(ctx) }
 
 // Resolve is driver.Transaction's.
 func (x *transaction) Resolve(ctx context.Context) broker.Outcome {

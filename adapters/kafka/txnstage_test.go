@@ -170,7 +170,7 @@ func (s *stage) committed(t testing.TB, topic string, n int) []string {
 		})
 	}
 	if len(got) != n {
-		t.Fatalf("%s has %d committed messages, want %d: %q", topic, len(got), n, got)
+		t.Fatalf("%s has %d committed messages below %v, want %d: %q", topic, len(got), ends, n, got)
 	}
 	return got
 }
