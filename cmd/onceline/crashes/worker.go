@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
@@ -162,6 +164,12 @@ func (w *worker) outside(id, key string, fence int64) error {
 	return nil
 }
 
+// locked reports that another process holds SQLite's write lock.
+func locked(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_BUSY
+}
+
 func (w *worker) run() error {
 	s, ok := storeNamed(w.spec.Store)
 	if !ok {
@@ -172,7 +180,7 @@ func (w *worker) run() error {
 	opening, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	g, err := s.open(opening, w)
-	for err != nil && strings.Contains(err.Error(), "SQLITE_BUSY") && opening.Err() == nil { // by one that is frozen
+	for locked(err) && opening.Err() == nil { // by one that is frozen
 		w.tell(event{Event: note, Note: err.Error()})
 		g, err = s.open(opening, w)
 	}
