@@ -68,6 +68,7 @@ func (w *watched) waitFor(t *testing.T, text string) {
 }
 
 func TestRelay(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "shop.db")
 	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err != nil {
@@ -78,6 +79,7 @@ func TestRelay(t *testing.T) {
 }
 
 func TestRelayPostgres(t *testing.T) {
+	t.Parallel()
 	if !slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "postgres") {
 		t.Skip("needs a PostgreSQL server: set ONCELINE_REQUIRE=postgres")
 	}
@@ -109,6 +111,7 @@ func TestRelayPostgres(t *testing.T) {
 }
 
 func TestRelayMariaDB(t *testing.T) {
+	t.Parallel()
 	if !slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "mariadb") {
 		t.Skip("needs a MariaDB server: set ONCELINE_REQUIRE=mariadb")
 	}
@@ -211,6 +214,7 @@ type failing struct{}
 func (failing) Write([]byte) (int, error) { return 0, errors.New("no reader") }
 
 func TestRelayUsage(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "shop.db")
 	url := startNATS(t)
 	for _, c := range []struct {
