@@ -229,7 +229,7 @@ func TestCloudRefused(t *testing.T) {
 // TestCloudLeftBehind: a cleanup that fails is told with the names of what is left,
 // and fails the run.
 func TestCloudLeftBehind(t *testing.T) {
-	for _, name := range []string{"sqs", "pubsub"} {
+	for _, name := range []string{"sqs", "pubsub", "servicebus"} {
 		start := modelClouds[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
