@@ -151,7 +151,9 @@ func TestCaseSettleTwice(t *testing.T) {
 	}
 }
 
-// streadway/amqp#381: an old delivery's ack went out on a new channel.
+// streadway/amqp#381: an old delivery's ack went out on a new channel. The adapter's
+// part of Particular/NServiceBus#5648: who finishes late, after the reconnect, settles
+// nothing.
 func TestCaseOldHandle(t *testing.T) {
 	t.Parallel()
 	h := emulate(t)

@@ -233,7 +233,7 @@ func TestCloudRefused(t *testing.T) {
 // and fails the run.
 func TestCloudLeftBehind(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"sqs", "pubsub"} {
+	for _, name := range []string{"sqs", "pubsub", "servicebus"} {
 		start := modelClouds[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
