@@ -23,7 +23,10 @@ import (
 // they and those named TestReal run with ONCELINE_LOCAL=1 and need Java and, at
 // the first time, Maven. The server is one node, shared and ended with the tests.
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withServer{m}) }
+func TestMain(m *testing.M) {
+	runIfMember()
+	goleak.VerifyTestMain(withServer{m})
+}
 
 type withServer struct{ m *testing.M }
 
