@@ -25,6 +25,7 @@ import (
 // the first time, Maven. The server is one node, shared and ended with the tests.
 
 func TestMain(m *testing.M) {
+	runIfMember()
 	sidebyside.Tests(4)
 	goleak.VerifyTestMain(withServer{m})
 }

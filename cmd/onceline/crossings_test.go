@@ -51,8 +51,8 @@ func TestCrossings(t *testing.T) {
 			p.kill(t)
 			c.drain()
 			t.Logf("drained after %v", time.Since(began))
-			c.check(200 * c.killed)
-			t.Logf("%d messages, killed %d times, %d copies, in %v", c.published, c.killed, c.copiesArrived, time.Since(began))
+			c.check()
+			t.Logf("%d messages, killed %d times, in %v", c.published, c.killed, time.Since(began))
 		})
 	}
 }
@@ -83,13 +83,6 @@ func TestCrossingsAtLength(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			c.needs(t)
-			if c.from == localstack.NATSName {
-				// In one line 100,000 would take too long. Without it NATS brings what a killed
-				// consumer held after some of what is behind it (NATS-F-30): a hold-off makes
-				// that rare and not impossible, so inversions are counted and no failure.
-				c.source.Lease, c.source.Ordered = 3*time.Second, false
-				c.args, c.unordered = append(c.args, "--hold-off", "5s"), true
-			}
 			c.start(t, n, 200)
 			began := time.Now()
 			moved := uint64(0)
@@ -117,8 +110,8 @@ func TestCrossingsAtLength(t *testing.T) {
 				moved += movedBy(p.stdout.String())
 			}
 			took := time.Since(began)
-			c.check(1000 * c.killed)
-			t.Logf("%d messages in %v, %d moves, killed %d times, %d copies, %d of %d keys out of order", c.published, took, moved, c.killed, c.copiesArrived, c.inverted, c.keys)
+			c.check()
+			t.Logf("%d messages in %v, %d moves, killed %d times", c.published, took, moved, c.killed)
 		})
 	}
 }
