@@ -205,14 +205,20 @@ func (p *Position[T]) Apply(ctx context.Context, at Partition, prev int64, offse
 
 // countError counts the one message, or the one transaction, that Apply ended at.
 func (p *Position[T]) countError(ctx context.Context, err error) {
-	switch {
-	case errors.Is(err, ErrFenced):
+	if errors.Is(err, ErrFenced) {
 		p.in.stats.fenced.Add(1)
-	case ctx.Err() != nil, errors.Is(err, ErrCommitUnknown), errors.Is(err, ErrLost), p.driver.Fault(err) != Permanent:
-		p.in.stats.count(Unknown)
-	default:
-		p.in.stats.count(Failed)
+		return
 	}
+	p.in.stats.count(p.outcome(ctx, err))
+}
+
+// outcome is Failed for an error of an effect, and Unknown for one that isn't its
+// message's fault.
+func (p *Position[T]) outcome(ctx context.Context, err error) Outcome {
+	if errors.Is(err, ErrFenced) || ctx.Err() != nil || errors.Is(err, ErrCommitUnknown) || errors.Is(err, ErrLost) || p.driver.Fault(err) != Permanent {
+		return Unknown
+	}
+	return Failed
 }
 
 // advance applies a range in one transaction, or, where that is refused, in one for
