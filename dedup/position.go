@@ -47,6 +47,9 @@ type PositionDriver[T any] interface {
 // given to somebody else meanwhile can do no harm, whatever offsets it read; to
 // compare only that the new offset is higher (PG-F-11) would let it, with batches.
 //
+// [Follow] does all of that with a receiver; the methods here are for those who read by
+// other means.
+//
 // It is safe for concurrent use.
 type Position[T any] struct {
 	driver   PositionDriver[T]
