@@ -18,8 +18,8 @@ type fakeLog struct {
 	opened  []map[string]int64 // for each receiver, where its partitions began
 	open    *fakeLogReceiver
 	letters []string
-	refuse  error // of the next OpenReceiver
-	noDLQ   int   // how many dead-letters are refused
+	refuse  error  // of the next OpenReceiver
+	noDLQ   int    // how many dead-letters are refused
 	before  func() // called by the next Receive when it has what it returns
 }
 
@@ -50,7 +50,7 @@ type fakeHandle struct {
 }
 
 func (fakeHandle) Settle(context.Context, []broker.Settlement) error { panic("by the handle") }
-func (fakeHandle) As(any) bool                                      { return false }
+func (fakeHandle) As(any) bool                                       { return false }
 
 func (l *fakeLog) OpenReceiver(_ context.Context, opts ...broker.ReceiverOption) (broker.Receiver, error) {
 	l.mu.Lock()

@@ -327,4 +327,3 @@ func (s *followed[T]) leave(n int) {
 	default:
 	}
 }
-
