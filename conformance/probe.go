@@ -37,6 +37,10 @@ func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedNetwork | N
 // of several at a time ends soonest.
 func Probes() []Probe {
 	return []Probe{
+		{"checkpoint-recovery", claims(boundary.CheckpointRecovery), 0, probeRecovery},
+		{"checkpoint-loss", claims(boundary.CheckpointTimeoutLoss), 0, probeTimeoutLoss},
+		{"cross-broker", claims(boundary.PipelineCrossBroker), 0, probeCrossBroker},
+		{"checkpoint-visibility", claims(boundary.CheckpointVisibility), 0, probeVisibility},
 		{"zombie", effectClaims(zombied), 0, probeZombie},
 		{"exactly-once", claims(boundary.DeliverExactlyOnce), NeedFault | NeedQuiet, probeExactlyOnce},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},

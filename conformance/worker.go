@@ -54,6 +54,8 @@ type workerSpec struct {
 	Unfenced     bool        `json:"unfenced"`
 	Mutant       string      `json:"mutant,omitempty"` // the name of what breaks its adapter
 	Stores       []storeSpec `json:"stores,omitempty"`
+	// Pipeline is what it runs instead.
+	Pipeline *pipelineSpec `json:"pipeline,omitempty"`
 }
 
 type workerEvent struct {
@@ -76,6 +78,9 @@ func runWorker(spec string) error {
 		return err
 	}
 	ctx := context.Background()
+	if s.Pipeline != nil {
+		return s.Pipeline.run(ctx, json.NewEncoder(os.Stdout))
+	}
 	open, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	stores, err := openGuards(open, s.Stores)
@@ -196,7 +201,9 @@ func (b *Bench) consumer(ctx context.Context, name string, unfenced bool) (consu
 
 // process starts a worker, with the stores that the bench has opened.
 func (b *Bench) process(ctx context.Context, name string, s workerSpec) (*worker, error) {
-	s.Stores = b.storeSpecs()
+	if s.Pipeline == nil { // which has a store of its own
+		s.Stores = b.storeSpecs()
+	}
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
