@@ -283,10 +283,15 @@ func (p *piped) cutAt(ctx context.Context, at PipelineStep, skip int) error {
 	return nil
 }
 
-// collect reads the output until all that was sent has come, and nothing more does. What
-// a pipeline does last shows that it has done all before it.
+// collect reads the output until all that was sent has come, and nothing more does. That
+// of the last message shows that the pipeline is done with all before it, and that what is
+// missing then is waited for no longer than any message is.
 func (p *piped) collect(ctx context.Context) error {
-	for deadline := time.Now().Add(pipelineDone); len(p.missing()) > 0 && time.Now().Before(deadline) && ctx.Err() == nil; {
+	deadline := time.Now().Add(pipelineDone)
+	for late := false; len(p.missing()) > 0 && time.Now().Before(deadline) && ctx.Err() == nil; {
+		if !late && len(p.seen[p.sent[len(p.sent)-1].ID]) > 0 {
+			late, deadline = true, time.Now().Add(2*p.Target.patience())
+		}
 		if _, err := p.take(ctx, min(time.Until(deadline), p.Target.patience())); err != nil {
 			return err
 		}
