@@ -33,7 +33,7 @@ func Lookup(id boundary.Claim) (Claim, bool) {
 
 func answers(as ...boundary.Answer) []boundary.Answer { return as }
 
-var catalogue = slices.Concat(brokerClaims, guardedClaims(), checkpointClaims)
+var catalogue = slices.Concat(brokerClaims, guardedClaims(), txnClaims, checkpointClaims)
 
 var brokerClaims = []Claim{
 	{boundary.PublishAckDurable, 1,

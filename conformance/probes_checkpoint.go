@@ -11,6 +11,16 @@ import (
 	"github.com/onceline/onceline/broker/boundary"
 )
 
+// checkpointProbes are those about pipelines that take checkpoints.
+func checkpointProbes() []Probe {
+	return []Probe{
+		{"checkpoint-recovery", claims(boundary.CheckpointRecovery), 0, probeRecovery},
+		{"checkpoint-loss", claims(boundary.CheckpointTimeoutLoss), 0, probeTimeoutLoss},
+		{"cross-broker", claims(boundary.PipelineCrossBroker), 0, probeCrossBroker},
+		{"checkpoint-visibility", claims(boundary.CheckpointVisibility), 0, probeVisibility},
+	}
+}
+
 // visibleInterval is the time between checkpoints in probeVisibility.
 const visibleInterval = 400 * time.Millisecond
 

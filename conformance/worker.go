@@ -54,6 +54,7 @@ type workerSpec struct {
 	Unfenced     bool        `json:"unfenced"`
 	Mutant       string      `json:"mutant,omitempty"` // the name of what breaks its adapter
 	Stores       []storeSpec `json:"stores,omitempty"`
+	Holds        bool        `json:"holds,omitempty"` // transactions, instead of a message
 	// Pipeline is what it runs instead.
 	Pipeline *pipelineSpec `json:"pipeline,omitempty"`
 }
@@ -66,7 +67,8 @@ type workerEvent struct {
 	Note    string       `json:"note,omitempty"`
 	Said    []string     `json:"said,omitempty"` // by each store
 	// Kind is what the outcome's error is, of those that a probe asks for.
-	Kind string `json:"kind,omitempty"`
+	Kind string    `json:"kind,omitempty"`
+	Held []txnHeld `json:"held,omitempty"`
 }
 
 // runWorker receives one message when told "receive", applies its effect when
@@ -80,6 +82,9 @@ func runWorker(spec string) error {
 	ctx := context.Background()
 	if s.Pipeline != nil {
 		return s.Pipeline.run(ctx, json.NewEncoder(os.Stdout))
+	}
+	if s.Holds {
+		return s.hold(ctx, os.Stdin)
 	}
 	open, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -154,7 +159,7 @@ func (s workerSpec) receiver(ctx context.Context) (broker.Receiver, error) {
 }
 
 // kinds are the errors that a probe asks for in another process.
-var kinds = map[string]error{"unsupported": broker.ErrUnsupported, "conflict": broker.ErrConflict}
+var kinds = map[string]error{"unsupported": broker.ErrUnsupported, "conflict": broker.ErrConflict, "fenced": broker.ErrFenced}
 
 func kindOf(err error) string {
 	for name, kind := range kinds {
@@ -318,6 +323,13 @@ func (w *worker) settle(ctx context.Context, a broker.Action) (broker.Outcome, e
 	if err != nil {
 		return broker.Outcome{}, err
 	}
+	o := e.outcome()
+	w.bench.settled(e.ID, a, o)
+	return o, nil
+}
+
+// outcome is what the event tells of one.
+func (e workerEvent) outcome() broker.Outcome {
 	o := broker.Outcome{State: e.State}
 	switch kind := kinds[e.Kind]; {
 	case kind != nil:
@@ -325,8 +337,7 @@ func (w *worker) settle(ctx context.Context, a broker.Action) (broker.Outcome, e
 	case e.Note != "":
 		o.Err = errors.New(e.Note)
 	}
-	w.bench.settled(e.ID, a, o)
-	return o, nil
+	return o
 }
 
 func (w *worker) kill() {

@@ -2,6 +2,10 @@ package kafka
 
 import "github.com/onceline/onceline/broker/boundary"
 
+// crossing is what a pipeline gets that reads another broker, whatever its own readers are.
+var crossing = boundary.Entry{Declared: boundary.Once, Sources: []string{"KAF-F-14", "KAF-F-301"},
+	Note: "By a checkpoint in a store, and a transaction that is committed behind it; the other broker's subscription has to be one that can be opened at a position. A consumer that publishes in a transaction and acks elsewhere makes a copy with each crash in between: no transaction spans two brokers. Readers must read committed records."}
+
 // groupCheckpoints adds where the guarantees of pipelines that take checkpoints end: they
 // read a consumer group, and write in a transaction.
 func groupCheckpoints(e map[boundary.Claim]boundary.Entry) {
@@ -17,10 +21,7 @@ func groupCheckpoints(e map[boundary.Claim]boundary.Entry) {
 		Declared: boundary.Once, Sources: []string{"KAF-F-301", "FLK-F-334"},
 		Note: "The next process commits by the producer's ID and epoch, which the checkpoint has. A client that opens the transactional ID first aborts what was prepared.",
 	}
-	e[boundary.PipelineCrossBroker] = boundary.Entry{
-		Declared: boundary.Once, Sources: []string{"KAF-F-14", "KAF-F-301"},
-		Note: "By a checkpoint in a store, and a transaction that is committed behind it; the other broker's subscription has to be one that can be opened at a position. A consumer that publishes in a transaction and acks elsewhere makes a copy with each crash in between: no transaction spans two brokers.",
-	}
+	e[boundary.PipelineCrossBroker] = crossing
 }
 
 // shareCheckpoints is the same with a share group.
@@ -29,6 +30,5 @@ func shareCheckpoints(e map[boundary.Claim]boundary.Entry) {
 		e[claim] = boundary.Entry{Declared: boundary.Unsupported, Sources: []string{"KAF-F-52"},
 			Note: "A pipeline can't read a share group, which has no position to go back to: it is refused. Let it read a consumer group."}
 	}
-	e[boundary.PipelineCrossBroker] = boundary.Entry{Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-420", "KAF-F-14"},
-		Note: "The transaction is the same as for a consumer group's readers, who get the output once. Readers with a share group get what was aborted too, unless the group is configured to read committed records: give them an inbox, or share.isolation.level=read_committed."}
+	e[boundary.PipelineCrossBroker] = crossing
 }

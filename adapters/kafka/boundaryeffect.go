@@ -26,7 +26,7 @@ func groupEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]bounda
 		Declared: boundary.Twice, Sources: []string{"KAF-F-34"},
 		Note: "To every effect it is one more copy: use a stored position or an inbox before anybody resets offsets.",
 	}
-	return boundary.Guarded(e, true, "KAF-F-34")
+	return groupTransactions(boundary.Guarded(e, true, "KAF-F-34"))
 }
 
 // shareEffects is the same with a share group.
@@ -52,5 +52,5 @@ func shareEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]bounda
 		Declared: boundary.NotApplicable, Sources: []string{"KAF-F-50"},
 		Note: "A receiver can't go back: StartFrom is ErrUnsupported.",
 	}
-	return boundary.Guarded(e, false, "KAF-F-50")
+	return shareTransactions(boundary.Guarded(e, false, "KAF-F-50"))
 }

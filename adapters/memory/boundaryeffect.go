@@ -25,5 +25,5 @@ func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.En
 		Declared: boundary.NotApplicable,
 		Note:     "A receiver can't go back: StartFrom is ErrUnsupported.",
 	}
-	return boundary.Guarded(e, false)
+	return transactions(boundary.Guarded(e, false))
 }

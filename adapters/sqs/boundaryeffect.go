@@ -26,5 +26,5 @@ func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.En
 		Declared: boundary.NotApplicable, Sources: []string{"SQS-F-18"},
 		Note: "A receiver can't go back: StartFrom is ErrUnsupported.",
 	}
-	return boundary.Guarded(e, false, "SQS-F-18")
+	return transactions(boundary.Guarded(e, false, "SQS-F-18"))
 }
