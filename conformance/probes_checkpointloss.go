@@ -36,7 +36,8 @@ func probeTimeoutLoss(ctx context.Context, b *Bench) (err error) {
 	if p == nil || err != nil {
 		return err
 	}
-	// From the first on, for a model of Kafka keeps to the first time that an ID asked for.
+	// From the first on, for the model of Kafka keeps to what an ID asked for first
+	// (KAF-F-421).
 	usual := p.p
 	p.p.Interval, p.p.Steps, p.p.Away = lossInterval, lossSteps, lossAway
 	refused, err := p.trial(ctx)

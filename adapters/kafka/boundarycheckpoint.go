@@ -14,7 +14,7 @@ func groupCheckpoints(e map[boundary.Claim]boundary.Entry) {
 		Note: "To receivers that read committed messages, as this toolkit's do; Kafka's own default is to read all. The interval between checkpoints is how much later, at most, and half of it on average.",
 	}
 	e[boundary.CheckpointTimeoutLoss] = boundary.Entry{
-		Declared: boundary.LostAndTold, Sources: []string{"KAF-F-08", "FLK-F-332", "FLK-F-333"},
+		Declared: boundary.LostAndTold, Sources: []string{"KAF-F-08", "KAF-F-420", "FLK-F-332", "FLK-F-333"},
 		Note: "The broker aborts what is open for longer than it was asked for, by its own clock; Flink's sink logs that and goes on. Package pipeline checks at the start that interval, time for a checkpoint and restart budget fit, and at a loss stops, unless it is told to make the output again or to go on.",
 	}
 	e[boundary.CheckpointRecovery] = boundary.Entry{
