@@ -18,7 +18,9 @@ const (
 
 // Mutants returns those that break any adapter: what they do wrong is against the
 // contract.
-func Mutants() []Mutant { return slices.Concat(publishMutants(), receiveMutants(), settleMutants(), txnMutants()) }
+func Mutants() []Mutant {
+	return slices.Concat(publishMutants(), receiveMutants(), settleMutants(), txnMutants())
+}
 
 func publishMutants() []Mutant {
 	return []Mutant{

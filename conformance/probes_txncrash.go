@@ -309,7 +309,7 @@ func (b *Bench) countCases(ctx context.Context, c broker.Conn, s txnStage, cases
 			expected = append(expected, k.Outputs...)
 		}
 	}
-	if bound := max(b.Target.Lease, b.Target.Session); b.Instance.Advance != nil {
+	if bound := max(b.askingLease(), b.Target.Session); b.Instance.Advance != nil {
 		if err := b.Wait(ctx, bound+slack(bound)); err != nil {
 			return err
 		}

@@ -155,6 +155,37 @@ func TestOptionsOfStreams(t *testing.T) {
 	wantErr(t, c.Ensure(t.Context(), second), broker.ErrConflict) // a work queue has one consumer for a subject
 }
 
+func TestOptionOfAtomicBatches(t *testing.T) {
+	e := entity(t)
+	plain := dialShared(t)
+	ensure(t, plain, e)
+	c := dialShared(t, AtomicBatches())
+	wantErr(t, c.Ensure(t.Context(), e), broker.ErrConflict) // the stream is there and takes none
+	x, err := broker.OpenTransactor(t.Context(), c, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := x.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = tx.Publish(t.Context(), e.Topic, message("a"))
+	wantErr(t, err, broker.ErrUnsupported)
+	other := entity(t)
+	ensure(t, c, other)
+	ensure(t, plain, other) // no wish, no conflict
+	if _, err := tx.Publish(t.Context(), other.Topic, message("a"), message("b")); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := tx.Commit(t.Context()); o.State != broker.Confirmed {
+		t.Fatal(o, err)
+	}
+	stream, _, _ := splitSubscription(other.Subscription)
+	if s := streamOf(t, c, stream); !s.AllowAtomicPublish {
+		t.Errorf("stream %+v", s)
+	}
+}
+
 func TestEnsureAtOnce(t *testing.T) {
 	e := entity(t, func(e *broker.Entity) {
 		e.DeadLetter = "dead-" + strings.ReplaceAll(e.Topic, ".", "-")

@@ -48,6 +48,7 @@ func TestURL(t *testing.T) {
 		"nats://localhost?creds=" + file:                      "nats://localhost:4222",
 		"nats://a?storage=file&retention=limits":              "nats://a:4222",
 		"nats://a?retention=interest":                         "nats://a:4222",
+		"nats://a?atomic-batches=true":                        "nats://a:4222",
 	} {
 		u, err := parse(raw)
 		if err != nil {
@@ -66,6 +67,7 @@ func TestURL(t *testing.T) {
 		"nats://a?storage=s3cret":                          `"storage"`,
 		"nats://a?retention=sometimes":                     `"retention"`,
 		"nats://a?tls=s3cret":                              `"tls"`,
+		"nats://a?atomic-batches=s3cret":                   `"atomic-batches"`,
 		"nats+tls://a?tls=false":                           `"tls"`,
 		"nats://a?name=":                                   `"name"`,
 		"nats://a?name=a&name=s3cret":                      `"name"`,
