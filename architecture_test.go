@@ -75,7 +75,7 @@ var rooms = []struct {
 	{"pipeline", []string{"broker", "dedup"}, false},
 	{"docs", nil, false},
 	{"internal/sidebyside", nil, false}, // for tests alone
-	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "bridge", "dedup", "dedup/audit", "dedup/mysql", "dedup/otel", "dedup/postgres", "dedup/redis", "dedup/sqlite", "broker/driver/paired"}, true},
+	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "bridge", "pipeline", "dedup", "dedup/audit", "dedup/mysql", "dedup/otel", "dedup/postgres", "dedup/redis", "dedup/sqlite", "broker/driver/paired"}, true},
 }
 
 func TestImports(t *testing.T) {

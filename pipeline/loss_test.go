@@ -97,6 +97,9 @@ func TestLoss(t *testing.T) {
 			if metrics[pipeline.MetricLosses] != 1 || metrics[pipeline.MetricLostMessages] != 40 || metrics[pipeline.MetricAbortRate] <= 0 || metrics[pipeline.MetricAbortRate] >= 1 {
 				t.Errorf("metrics %v", metrics)
 			}
+			if got := r.Stats(); got.Aborted != 1 || metrics[pipeline.MetricAbortRate] != 1/float64(1+got.Checkpoints) {
+				t.Errorf("%+v, and a rate of %v", got, metrics[pipeline.MetricAbortRate])
+			}
 			second := number(t, s, 2)
 			if second.State != c.state || c.state != dedup.CheckpointPrepared && !strings.Contains(second.Note, "messages of output") {
 				t.Errorf("the row is %v: %q", second.State, second.Note)
@@ -206,7 +209,12 @@ func TestAbortedBeforeTheRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	exact(t, l, b.seen())
-	if got := r.Stats(); got.Losses != 0 || got.Aborted != 1 || got.Restarts != 1 || !slices.ContainsFunc(rates, func(v float64) bool { return v > 0 && v < 1 }) {
+	got := r.Stats()
+	if got.Losses != 0 || got.Aborted != 1 || got.Restarts != 1 || !slices.ContainsFunc(rates, func(v float64) bool { return v > 0 && v < 1 }) {
+		t.Errorf("%+v, rates %v", got, rates)
+	}
+	// One checkpoint was complete before, so that one of two was aborted then.
+	if got.Checkpoints < 2 || rates[0] != 0 || rates[1] != 0.5 || rates[len(rates)-1] != 1/float64(1+got.Checkpoints) {
 		t.Errorf("%+v, rates %v", got, rates)
 	}
 }

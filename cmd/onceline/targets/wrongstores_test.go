@@ -134,7 +134,7 @@ func wrongStores() []conformance.Store {
 				Open: func(ctx context.Context, dir string) (conformance.Guard, error) { return openWrong(ctx, dir, way) }})
 		}
 	}
-	return append(stores, asAnother()...)
+	return append(append(stores, asAnother()...), wrongPipelines()...)
 }
 
 // asAnother is the inbox under the names of other kinds, which are to have effects
