@@ -46,6 +46,8 @@ type receiver struct {
 	idle   *time.Timer // runs tidy
 	lap    *time.Timer // ends the pull under way: one timer for all pulls
 
+	accepting *acceptance // a session that is waited for, or nil
+
 	mu      sync.Mutex
 	slabs   []*slab
 	boxes   map[*inbox]struct{}           // all that aren't closed
@@ -150,7 +152,13 @@ func (r *receiver) Receive(ctx context.Context, max int, out *driver.Batch) erro
 	}
 	if r.sessions {
 		r.idle.Stop()
-		defer r.idle.Reset(idleHold)
+		defer func() {
+			if r.accepting != nil {
+				r.idle.Reset(acceptHold)
+			} else {
+				r.idle.Reset(idleHold)
+			}
+		}()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(r.open, cancel)()
