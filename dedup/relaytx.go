@@ -125,7 +125,9 @@ func (t *turn) ready() {
 	}
 	if x.open, err = broker.OpenTransactor(ctx, x.conn, x.id); err != nil {
 		x.open = nil
-		t.failed(err)
+		if t.failed(err); errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrInvalid) {
+			t.closed = fmt.Errorf("relay of %s: %w", r.topic, err)
+		}
 		return
 	}
 	if s := x.open.Scope(); !Transactional(s) {

@@ -86,7 +86,7 @@ func TestCrossingsAtLength(t *testing.T) {
 			c.needs(t)
 			c.start(t, n, 200)
 			began := time.Now()
-			moved := uint64(0)
+			moved, told := uint64(0), time.Now()
 			for ended := false; !ended; {
 				p := c.bridge("--drain", "--wait", "8s", "--every", "100ms")
 				// It is killed while it works, and not while it finds that nothing is left.
@@ -109,6 +109,10 @@ func TestCrossingsAtLength(t *testing.T) {
 					}
 				}
 				moved += movedBy(p.stdout.String())
+				if time.Since(told) > 10*time.Second {
+					told = time.Now()
+					t.Logf("%4.0f s: %d moves, killed %d times", time.Since(began).Seconds(), moved, c.killed)
+				}
 			}
 			took := time.Since(began)
 			c.check()
