@@ -144,7 +144,7 @@ func onTxRig(t *testing.T, f func(t *testing.T, r *txRig)) {
 }
 
 // TestTransactionalRelayKilled: a relay ends at each step, as by a kill, and the next one
-// sends the rest: each message once.
+// sends the rest: each message once (MassTransit/MassTransit#3791).
 func TestTransactionalRelayKilled(t *testing.T) {
 	type write = func(do func() (bool, error)) (bool, error)
 	kill := func(n int, first bool) write {
@@ -240,7 +240,7 @@ func TestTransactionalRelayFailures(t *testing.T) {
 }
 
 // TestTransactionalRelayReplaced: a relay that another has taken over from ends, and sends
-// nothing more.
+// nothing more (xavierjohn/Trellis#644).
 func TestTransactionalRelayReplaced(t *testing.T) {
 	onTxRig(t, func(t *testing.T, r *txRig) {
 		first, second := r.relay(), r.relay()
@@ -268,7 +268,7 @@ func TestTransactionalRelayReplaced(t *testing.T) {
 }
 
 // TestTransactionalRelayParks: what the broker never takes is put aside with what is
-// behind it in its key, and the rest is sent.
+// behind it in its key, and the rest is sent (MassTransit/MassTransit#3512).
 func TestTransactionalRelayParks(t *testing.T) {
 	onTxRig(t, func(t *testing.T, r *txRig) {
 		r.write(txMessages, 1, strings.Repeat("x", 200)) // of key 0
