@@ -102,7 +102,11 @@ func (t *turn) ready() {
 	}
 	ctx, cancel := context.WithTimeout(t.hard, max(r.o.PublishTimeout, 30*time.Second))
 	defer cancel()
-	if t.err = x.records.VerifyRelays(ctx); t.err != nil {
+	if err := x.records.VerifyRelays(ctx); errors.Is(err, ErrVerify) {
+		t.closed = err
+		return
+	} else if err != nil {
+		t.err = err
 		return
 	}
 	row, ok, err := x.records.TakeRelay(ctx, r.topic, x.term)
@@ -125,7 +129,9 @@ func (t *turn) ready() {
 	}
 	if x.open, err = broker.OpenTransactor(ctx, x.conn, x.id); err != nil {
 		x.open = nil
-		t.failed(err)
+		if t.failed(err); errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrInvalid) {
+			t.closed = fmt.Errorf("relay of %s: %w", r.topic, err)
+		}
 		return
 	}
 	if s := x.open.Scope(); !Transactional(s) {

@@ -70,7 +70,8 @@ func (r *groupReceiver) assigned(ctx context.Context, cl *kgo.Client, m map[stri
 
 // stableOffsets looks up a group's offsets when no transaction that is still open may
 // change those of the partitions of kept any more: who had one meanwhile may have been
-// killed as it committed. It waits for that, as franz-go does where a member joins.
+// killed as it committed. It waits for that, as franz-go does where a member joins
+// (KAF-F-440).
 func (r *groupReceiver) stableOffsets(ctx context.Context, cl *kgo.Client, kept map[int32]*part) (kadm.OffsetResponses, error) {
 	ctx = kadm.RequireStable(ctx)
 	adm := kadm.NewClient(cl)

@@ -80,7 +80,7 @@ func (w *tail) String() string {
 
 // TestTxnLoopKilled: three processes run the loop over one group and are killed at
 // random steps of it, and stopped for longer than their session; answers are lost. A
-// reader of committed messages finds each input's output once, in the order of its key.
+// reader of committed messages finds each input's output once, in the order of its key (twmb/franz-go#1222, twmb/franz-go#57).
 func TestTxnLoopKilled(t *testing.T) {
 	onStages(t, func(t *testing.T, s *stage) {
 		if !s.real && !s.raises {
@@ -88,7 +88,7 @@ func TestTxnLoopKilled(t *testing.T) {
 		}
 		c := &loopCase{stage: s, n: 600, rate: 600, session: 400 * time.Millisecond, every: 300 * time.Millisecond, least: 2}
 		if s.real {
-			c.n, c.rate, c.session, c.every, c.least = 6000, 500, time.Second, time.Second, 5
+			c.n, c.rate, c.session, c.every, c.least = 3000, 500, time.Second, time.Second, 3
 		}
 		c.run(t)
 	})

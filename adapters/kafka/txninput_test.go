@@ -71,7 +71,7 @@ func TestTxnInputsAlone(t *testing.T) {
 	})
 }
 
-// A dead letter goes with the transaction, or stays away with it.
+// A dead letter goes with the transaction, or stays away with it (dapr/components-contrib#4362).
 func TestTxnDeadLetter(t *testing.T) {
 	onStages(t, func(t *testing.T, s *stage) {
 		dead := s.topic(t, 1)
@@ -100,7 +100,7 @@ func TestTxnDeadLetter(t *testing.T) {
 	})
 }
 
-// The partition is taken away in the midst of the transaction: no output of it.
+// The partition is taken away in the midst of the transaction: no output of it (segmentio/kafka-go#1330, twmb/franz-go#406, dapr/components-contrib#3849).
 func TestTxnRebalance(t *testing.T) {
 	for name, next := range map[string]bool{"classic": false, "consumer": true} {
 		t.Run(name, func(t *testing.T) {

@@ -158,6 +158,9 @@ func (f *bridgeFlags) transactions(ctx context.Context, s *spans) (dedup.RelayRe
 	if !ok {
 		return nil, nil
 	}
+	if err := records.VerifyRelays(ctx); err != nil {
+		return nil, failure(fmt.Errorf("--inbox: %w (--migrate makes what is missing; --no-transactions does without)", err))
+	}
 	x, err := broker.OpenTransactor(ctx, s.farConn, f.transactor+" (check)")
 	switch {
 	case errors.Is(err, broker.ErrUnsupported):

@@ -218,6 +218,33 @@ func (c *crossing) killAt(e localstack.Emulator, f localstack.Fault) {
 	c.killed++
 }
 
+// finish moves what is left, in a process that isn't killed, and checks what has arrived.
+func (c *crossing) finish() {
+	c.t.Helper()
+	if c.to == "" {
+		c.drain()
+		c.check()
+		return
+	}
+	p := c.bridge()
+	c.check() // waits for it
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		c.t.Error(err)
+	}
+	select {
+	case err := <-p.ended:
+		if err != nil {
+			c.t.Errorf("%s: %v: %s", c.name, err, p.stderr)
+		}
+	case <-time.After(time.Minute):
+		p.kill(c.t)
+		c.t.Errorf("%s: it doesn't end: %s", c.name, p.stderr)
+	}
+	if c.t.Failed() {
+		c.t.Logf("%s%s", p.stdout, p.stderr)
+	}
+}
+
 // drain ends what is left, in a process that isn't killed.
 func (c *crossing) drain() {
 	c.t.Helper()
@@ -272,11 +299,13 @@ func (c *crossing) arrived() map[string][]string {
 		return sorted()
 	}
 	rcv, err := c.toConn.OpenReceiver(c.t.Context(), c.far.Subscription)
-	if err != nil {
-		c.t.Fatal(err)
+	for began := time.Now(); err != nil; rcv, err = c.toConn.OpenReceiver(c.t.Context(), c.far.Subscription) {
+		if !c.restarting(began, err) {
+			c.t.Fatal(err)
+		}
 	}
 	distinct := map[string]bool{}
-	for {
+	for came := time.Now(); ; {
 		// The last ones are waited for; then a little, for copies.
 		patience := 20 * time.Second
 		if len(distinct) >= c.published {
@@ -285,12 +314,16 @@ func (c *crossing) arrived() map[string][]string {
 		ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 		ds, err := rcv.Receive(ctx, 1000)
 		cancel()
+		if len(ds) == 0 && c.restarting(came, err) {
+			continue
+		}
 		if len(ds) == 0 {
 			if err != nil && ctx.Err() == nil {
 				c.t.Fatal(err)
 			}
 			break
 		}
+		came = time.Now()
 		s := make([]broker.Settlement, len(ds))
 		for i := range ds {
 			s[i] = broker.Settlement{Delivery: &ds[i], Action: broker.Ack}
@@ -302,6 +335,20 @@ func (c *crossing) arrived() map[string][]string {
 		}
 	}
 	return sorted()
+}
+
+// restarting reports whether err may be of a broker that was just restarted, and worth
+// another attempt, which it waits a moment for.
+func (c *crossing) restarting(since time.Time, err error) bool {
+	if !errors.Is(err, broker.ErrUnavailable) || time.Since(since) > 20*time.Second {
+		return false
+	}
+	select {
+	case <-time.After(20 * time.Millisecond):
+		return true
+	case <-c.t.Context().Done():
+		return false
+	}
 }
 
 // check: each message once, in the order of its key.

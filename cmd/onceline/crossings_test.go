@@ -31,6 +31,11 @@ func TestCrossings(t *testing.T) {
 				c.killAt(far, localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseRequest})
 				c.killAt(far, localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse})
 			}
+			if c.to == localstack.KafkaName { // prepared and noted, and committed or not
+				c.publish(few)
+				c.killAt(far, localstack.Fault{API: "EndTxn", Kind: localstack.LoseRequest})
+				c.killAt(far, localstack.Fault{API: "EndTxn", Kind: localstack.LoseResponse})
+			}
 			c.publish(few)
 			c.killAt(c.source0, localstack.Fault{Op: localstack.Settle, Kind: localstack.LoseRequest})
 			if !c.noSettleAnswer {
@@ -49,9 +54,7 @@ func TestCrossings(t *testing.T) {
 				t.Error(err)
 			}
 			p.kill(t)
-			c.drain()
-			t.Logf("drained after %v", time.Since(began))
-			c.check()
+			c.finish()
 			t.Logf("%d messages, killed %d times, in %v", c.published, c.killed, time.Since(began))
 		})
 	}
@@ -85,7 +88,7 @@ func TestCrossingsAtLength(t *testing.T) {
 			c.needs(t)
 			c.start(t, n, 200)
 			began := time.Now()
-			moved := uint64(0)
+			moved, told := uint64(0), time.Now()
 			for ended := false; !ended; {
 				p := c.bridge("--drain", "--wait", "8s", "--every", "100ms")
 				// It is killed while it works, and not while it finds that nothing is left.
@@ -108,6 +111,10 @@ func TestCrossingsAtLength(t *testing.T) {
 					}
 				}
 				moved += movedBy(p.stdout.String())
+				if time.Since(told) > 10*time.Second {
+					told = time.Now()
+					t.Logf("%4.0f s: %d moves, killed %d times", time.Since(began).Seconds(), moved, c.killed)
+				}
 			}
 			took := time.Since(began)
 			c.check()
