@@ -33,7 +33,7 @@ func Lookup(id boundary.Claim) (Claim, bool) {
 
 func answers(as ...boundary.Answer) []boundary.Answer { return as }
 
-var catalogue = byHop(slices.Concat(brokerClaims, guardedClaims(), txnClaims))
+var catalogue = byHop(slices.Concat(brokerClaims, guardedClaims(), txnClaims, checkpointClaims))
 
 // byHop puts claims in the order of their hops, and leaves them as they are within one.
 func byHop(cs []Claim) []Claim {

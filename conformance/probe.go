@@ -36,7 +36,7 @@ func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedNetwork | N
 // Probes returns all probes. Those that wait longest come first, so that a run
 // of several at a time ends soonest.
 func Probes() []Probe {
-	return append(txnProbes(), []Probe{
+	return append(append(txnProbes(), checkpointProbes()...), []Probe{
 		{"zombie", effectClaims(zombied), 0, probeZombie},
 		{"exactly-once", claims(boundary.DeliverExactlyOnce), NeedFault | NeedQuiet, probeExactlyOnce},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},

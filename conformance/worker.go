@@ -55,6 +55,8 @@ type workerSpec struct {
 	Mutant       string      `json:"mutant,omitempty"` // the name of what breaks its adapter
 	Stores       []storeSpec `json:"stores,omitempty"`
 	Holds        bool        `json:"holds,omitempty"` // transactions, instead of a message
+	// Pipeline is what it runs instead.
+	Pipeline *pipelineSpec `json:"pipeline,omitempty"`
 }
 
 type workerEvent struct {
@@ -78,6 +80,9 @@ func runWorker(spec string) error {
 		return err
 	}
 	ctx := context.Background()
+	if s.Pipeline != nil {
+		return s.Pipeline.run(ctx, json.NewEncoder(os.Stdout))
+	}
 	if s.Holds {
 		return s.hold(ctx, os.Stdin)
 	}
@@ -201,7 +206,9 @@ func (b *Bench) consumer(ctx context.Context, name string, unfenced bool) (consu
 
 // process starts a worker, with the stores that the bench has opened.
 func (b *Bench) process(ctx context.Context, name string, s workerSpec) (*worker, error) {
-	s.Stores = b.storeSpecs()
+	if s.Pipeline == nil { // which has a store of its own
+		s.Stores = b.storeSpecs()
+	}
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return nil, err

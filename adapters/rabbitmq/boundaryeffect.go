@@ -5,6 +5,7 @@ import "github.com/onceline/onceline/broker/boundary"
 // effects adds to e where the guarantees of queues end on hop 3, beside what each kind
 // says of it.
 func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.Entry {
+	checkpoints(e)
 	e[boundary.EffectCrashBefore] = boundary.Entry{
 		Declared: boundary.Once, Sources: []string{"RMQ-F-12"},
 		Note: "It comes again as the connection ends.",
@@ -30,6 +31,7 @@ func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.En
 
 // streamEffects is the same of streams, where one consumer at a time has all.
 func streamEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.Entry {
+	streamCheckpoints(e)
 	e[boundary.EffectCrashBefore] = boundary.Entry{
 		Declared: boundary.Once, Sources: []string{"RMS-F-10"},
 		Note: "The next consumer goes on from the stored offset.",

@@ -5,6 +5,7 @@ import "github.com/onceline/onceline/broker/boundary"
 // effects adds to e where the guarantees end on hop 3, beside what each configuration
 // says of it.
 func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.Entry {
+	checkpoints(e)
 	e[boundary.EffectCrashBefore] = boundary.Entry{
 		Declared: boundary.Once, Sources: []string{"SQS-F-18"},
 		Note: "It comes again when its lease has ended.",
