@@ -45,7 +45,7 @@ func probeTxnCrash(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	defer h.kill()
+	defer h.end()
 	if err := b.bringAll(ctx, h, cases); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func probeTxnZombie(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	defer h.kill()
+	defer h.end()
 	of := txnOrder{ID: b.txnID("zombie"), Out: s.out.Topic, Outputs: []string{b.ID()}, Key: b.Target.Key, Step: txnPublished}
 	if err := b.bringAll(ctx, h, []*txnCase{{txnOrder: of}}); err != nil {
 		return err

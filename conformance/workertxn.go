@@ -214,6 +214,7 @@ type holder interface {
 	kill()
 	freeze()
 	thaw()
+	end() // whatever state it is in; it may be called again
 }
 
 // holder starts one: in a process of its own where the target can be reached from
@@ -227,8 +228,8 @@ func (b *Bench) holder(ctx context.Context, name string) (holder, error) {
 		return processHolder{w}, nil
 	}
 	b.Note("%s is modelled in the suite's own process: killed and frozen mean that it is abandoned.", name)
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	m := &modelledHolder{bench: b, name: name, life: life, end: end}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	m := &modelledHolder{bench: b, name: name, life: life, cancel: cancel}
 	m.of = &txnHolder{open: map[string]broker.Transaction{}, connect: b.Conn}
 	return m, nil
 }
@@ -261,12 +262,12 @@ func (p processHolder) beginCommit(ctx context.Context, id string) error {
 // modelledHolder is one in this process: killed or frozen means that nothing is done
 // with it any more.
 type modelledHolder struct {
-	bench *Bench
-	name  string
-	of    *txnHolder
-	life  context.Context
-	end   context.CancelFunc
-	busy  sync.WaitGroup
+	bench  *Bench
+	name   string
+	of     *txnHolder
+	life   context.Context
+	cancel context.CancelFunc
+	busy   sync.WaitGroup
 }
 
 func (m *modelledHolder) bring(ctx context.Context, orders []txnOrder) ([]txnHeld, error) {
@@ -285,6 +286,10 @@ func (m *modelledHolder) beginCommit(_ context.Context, id string) error {
 func (m *modelledHolder) kill() {
 	m.stopped("kill")
 	m.end()
+}
+
+func (m *modelledHolder) end() {
+	m.cancel()
 	m.busy.Wait()
 }
 
