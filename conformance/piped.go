@@ -267,19 +267,21 @@ func (p *piped) cutAt(ctx context.Context, at PipelineStep, skip int) error {
 		<-cut
 		return errCut
 	})
-	defer close(cut)
+	end := func() {
+		r.stop()
+		close(cut)
+		<-r.ended
+	}
 	select {
 	case <-held:
 	case <-r.ended:
 		return fmt.Errorf("the pipeline ended before it was at %q: %w", at, r.err)
 	case <-ctx.Done():
-		r.stop()
+		end()
 		return context.Cause(ctx)
 	}
 	p.history.Add(report.Consumer, "kill", "", "the pipeline, modelled, at the step %q", at)
-	r.stop() // before it knows that the step failed, so that it doesn't begin anew
-	cut <- struct{}{}
-	<-r.ended // by the step
+	end() // stopped before it knows that the step failed, so that it doesn't begin anew
 	return nil
 }
 
