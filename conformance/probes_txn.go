@@ -25,137 +25,6 @@ func txnProbes() []Probe {
 	}
 }
 
-// txnStage is where transactions are played: an entity for outputs on a connection of
-// its own, with a reader.
-type txnStage struct {
-	conn broker.Conn
-	out  broker.Entity
-	pub  broker.Publisher // of the outputs' entity, outside of any transaction
-	rcv  broker.Receiver
-}
-
-// txnConn opens a connection, and on it a transactor, as the target's transactions are
-// begun. Where there are none it answers the claims, and ok is false.
-func (b *Bench) txnConn(ctx context.Context, name string, ids ...boundary.Claim) (c broker.Conn, x broker.Transactor, ok bool, err error) {
-	if c, err = b.Conn(ctx); err != nil {
-		return nil, nil, false, err
-	}
-	x, err = b.transactor(ctx, c, name)
-	if errors.Is(err, broker.ErrUnsupported) {
-		for _, id := range ids {
-			if id == boundary.TxnScope {
-				b.Answer(id, boundary.Unsupported, "%v", err)
-			} else {
-				b.NotApplicable(id, "there are no transactions: %v", err)
-			}
-		}
-		return nil, nil, false, nil
-	}
-	return c, x, err == nil, err
-}
-
-// transactor opens one under an ID that no other probe has.
-func (b *Bench) transactor(ctx context.Context, c broker.Conn, name string, opts ...broker.TransactorOption) (broker.Transactor, error) {
-	x, err := broker.OpenTransactor(ctx, c, b.txnID(name), opts...)
-	if err == nil {
-		b.history.Add(report.Producer, "open transactor", "", "%s: a transaction covers %s", name, x.Scope())
-	}
-	return x, err
-}
-
-func (b *Bench) txnID(name string) string { return b.name + "-" + name }
-
-// ensureOn creates one more entity of the probe, over c.
-func (b *Bench) ensureOn(ctx context.Context, c broker.Conn, name string) (broker.Entity, error) {
-	e := b.Instance.entity(b.name + name)
-	if b.Target.WishLease {
-		e.Lease = b.askingLease()
-	}
-	if err := c.Ensure(ctx, e); err != nil {
-		return e, fmt.Errorf("ensure %s: %w", e.Topic, err)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.ensured = append(b.ensured, e)
-	return e, nil
-}
-
-// txnStage makes the entity for outputs and shows that its reader is at work.
-func (b *Bench) txnStage(ctx context.Context, c broker.Conn) (s txnStage, err error) {
-	s.conn = c
-	if s.out, err = b.ensureOn(ctx, c, "out"); err != nil {
-		return s, err
-	}
-	if s.pub, err = c.OpenPublisher(ctx, s.out.Topic); err != nil {
-		return s, err
-	}
-	if s.rcv, err = c.OpenReceiver(ctx, s.out.Subscription); err != nil {
-		return s, err
-	}
-	return s, b.witness(ctx, s.pub, s.rcv)
-}
-
-// errNoTransactionsHere is why an entity takes none, where others of the broker do.
-var errNoTransactionsHere = errors.New("this entity takes no transactions")
-
-// publishIn publishes within a transaction.
-func (b *Bench) publishIn(ctx context.Context, tx broker.Transaction, topic string, m broker.Message) error {
-	b.history.Record(report.Event{Actor: report.Producer, Kind: "publish in transaction", ID: m.ID, Note: "to " + topic})
-	rs, err := tx.Publish(ctx, topic, m)
-	switch {
-	case errors.Is(err, broker.ErrUnsupported):
-		return fmt.Errorf("%w: %w", errNoTransactionsHere, err)
-	case err != nil:
-		return fmt.Errorf("publish %q in a transaction: %s: %w", m.ID, rs[0].Verdict, err)
-	}
-	return nil
-}
-
-// commit commits while no fault may strike it, and tries again where nothing was done.
-func (b *Bench) commit(ctx context.Context, tx broker.Transaction) broker.Outcome {
-	b.Instance.commits.RLock()
-	defer b.Instance.commits.RUnlock()
-	return b.commitNow(ctx, tx)
-}
-
-func (b *Bench) commitNow(ctx context.Context, tx broker.Transaction) broker.Outcome {
-	for {
-		b.history.Add(report.Producer, "commit", "", "asked for")
-		o, err := tx.Commit(ctx)
-		b.history.Add(report.Broker, "commit", "", "%s", saidOf(o, err))
-		o.Err = err
-		passes := errors.Is(err, broker.ErrUnavailable) || errors.Is(err, broker.ErrBusy)
-		if o.State != broker.Unknown || errors.Is(err, broker.ErrUnknownOutcome) || !passes || !sleep(ctx, 50*time.Millisecond) {
-			return o
-		}
-	}
-}
-
-func saidOf(o broker.Outcome, err error) string {
-	if err == nil {
-		return o.State.String()
-	}
-	return fmt.Sprintf("%s (%v)", o.State, err)
-}
-
-// mustCommit is commit where its success is the premise.
-func (b *Bench) mustCommit(ctx context.Context, tx broker.Transaction) error {
-	if o := b.commit(ctx, tx); o.State != broker.Confirmed || o.Err != nil {
-		return fmt.Errorf("commit: %s", saidOf(o, o.Err))
-	}
-	return nil
-}
-
-// copiesOf reads the outputs until the reader has shown that there are no more, and
-// counts them.
-func (b *Bench) copiesOf(ctx context.Context, s txnStage, expected ...string) (map[string]int, error) {
-	copies := map[string]int{}
-	err := b.drain(ctx, s.pub, s.rcv, func(d *broker.Delivery) { copies[d.ID]++ }, func() bool {
-		return !slices.ContainsFunc(expected, func(id string) bool { return copies[id] == 0 })
-	})
-	return copies, err
-}
-
 // glimpse is for how long a reader is watched that should get nothing: one that gets
 // uncommitted messages has them at once, and also later.
 const glimpse = 300 * time.Millisecond
@@ -175,7 +44,8 @@ type txnPlay struct {
 	held     []broker.Delivery
 	o1Copies int
 	o2Copies int
-	undone   bool // inputs whose ack was committed came again
+	undone   bool     // inputs whose ack was committed came again
+	rows     []string // under which each attempt wrote a row for the first input
 }
 
 // probeTxn. Anomaly: what was taken to be in a transaction isn't. An abort leaves an
@@ -262,6 +132,11 @@ func (b *Bench) work(ctx context.Context, tx broker.Transaction, p *txnPlay, who
 		if err := b.handle(ctx, &p.held[i], who); err != nil {
 			return err
 		}
+		if p.held[i].ID == p.ms[0].ID {
+			if err := b.writeRow(ctx, p, p.held[i], who); err != nil {
+				return err
+			}
+		}
 	}
 	if err := b.publishIn(ctx, tx, p.out.Topic, p.o1); err != nil {
 		return err
@@ -281,6 +156,21 @@ func (b *Bench) work(ctx context.Context, tx broker.Transaction, p *txnPlay, who
 		return fmt.Errorf("settle in a transaction: %w", err)
 	}
 	b.history.Add(report.Consumer, "settle in transaction", "", "%s: %v", amount(len(ss), "input", "inputs"), orSo(err))
+	return nil
+}
+
+// writeRow writes a row for the input to the database, if one is there, as a handler
+// does without a marker: the store takes each attempt for a message of its own.
+func (b *Bench) writeRow(ctx context.Context, p *txnPlay, d broker.Delivery, who string) error {
+	if len(b.stores) == 0 {
+		return nil
+	}
+	d.Message.ID = fmt.Sprintf("%s by %s", d.ID, who)
+	p.rows = append(p.rows, d.Message.ID)
+	s := b.stores[0]
+	if err := s.guard.Apply(ctx, d.Message, d.Position, func(Step) {}); err != nil {
+		return fmt.Errorf("write a row on %s: %w", s.Name, err)
+	}
 	return nil
 }
 
@@ -484,15 +374,32 @@ func (b *Bench) answerRewind(p *txnPlay) {
 func (b *Bench) answerExternal(ctx context.Context, p *txnPlay, noStore string) error {
 	id := p.ms[0].ID
 	n := CheckEffects(b.history.Events())[id]
-	beside := "no store was there to show what would have guarded it: " + noStore
-	if noStore == "" {
-		s := b.stores[0]
-		guarded, err := s.guard.Effects(ctx, id)
-		if err != nil {
-			return fmt.Errorf("count the effects in %s on %s: %w", s.Kind, s.Name, err)
-		}
-		beside = fmt.Sprintf("beside a marker in one transaction of %s: %s", s.Name, applied(guarded))
+	if noStore != "" {
+		b.Answer(boundary.TxnExternalEffect, times(n), "the effect of %q is %s, in the transactions that were aborted and committed; its output is there %s; no database was there to write a row to: %s", id, applied(n), often(p.o1Copies), noStore)
+		return nil
 	}
-	b.Answer(boundary.TxnExternalEffect, times(n), "the row of %q is %s, in the transaction that was aborted and in the one that was committed; its output is there %s; %s", id, applied(n), often(p.o1Copies), beside)
+	s := b.stores[0]
+	count := func(ids ...string) (n int, err error) {
+		for _, id := range ids {
+			k, err := s.guard.Effects(ctx, id)
+			if err != nil {
+				return 0, fmt.Errorf("count the rows on %s: %w", s.Name, err)
+			}
+			n += k
+		}
+		return n, nil
+	}
+	rows, err := count(p.rows...)
+	if err != nil {
+		return err
+	}
+	guarded, err := count(id)
+	if err != nil {
+		return err
+	}
+	if rows != n {
+		return fmt.Errorf("%s handled %q, and %s on %s", amount(n, "attempt", "attempts"), id, amount(rows, "row is", "rows are"), s.Name)
+	}
+	b.Answer(boundary.TxnExternalEffect, times(rows), "%s for %q on %s, of the transactions that were aborted and committed; its output is there %s; with a marker beside it in one transaction of the database it is %s", amount(rows, "row is there", "rows are there"), id, s.Name, often(p.o1Copies), applied(guarded))
 	return nil
 }

@@ -17,6 +17,9 @@ type Store struct {
 	Kind string
 	// Name is the database's, for the evidence and to tell stores of one kind apart.
 	Name string
+	// Spare has it asked only where no other one of its kind that comes before it is
+	// there. All others of a kind are asked.
+	Spare bool
 	// Make makes an empty one for a probe, and returns the address that Open takes, in
 	// this process and in others. Remove, which may be nil, is called when all that
 	// was opened is closed. An error that is [ErrAbsent] leaves the claims

@@ -19,6 +19,7 @@ import (
 // TestLoss: what the broker dropped after its checkpoint was recorded is told to
 // everybody, and then what the caller chose happens.
 func TestLoss(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		onLoss pipeline.OnLoss
@@ -140,6 +141,7 @@ func number(t *testing.T, s *sqlite.Store, n int64) (row dedup.CheckpointRow) {
 // TestRewoundOften: after many losses in a row, more than Keep, the state is that of
 // the last checkpoint that stands.
 func TestRewoundOften(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	l := newLog("0")
 	l.fill(40)
@@ -171,6 +173,7 @@ func TestRewoundOften(t *testing.T) {
 // TestAbortedBeforeTheRecord: a transaction that the broker aborts before a checkpoint
 // counts on it costs another attempt, and is no loss.
 func TestAbortedBeforeTheRecord(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	l := newLog("0")
 	l.fill(100)
@@ -219,6 +222,7 @@ func TestAbortedBeforeTheRecord(t *testing.T) {
 // TestBudget: a pipeline for which interval, time for a checkpoint and restart budget
 // don't fit into what the broker allows doesn't begin.
 func TestBudget(t *testing.T) {
+	t.Parallel()
 	b := newTransactions()
 	for _, c := range []struct {
 		name  string

@@ -31,6 +31,7 @@ func consumerOf(t *testing.T, c broker.Conn, stream, name string) jetstream.Cons
 }
 
 func TestEnsure(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t)
 	e := entity(t, func(e *broker.Entity) {
 		e.Window, e.Lease, e.MaxDeliveries, e.Ordered, e.MaxBody = time.Minute, 7*time.Second, 5, true, 4096
@@ -99,6 +100,7 @@ func TestEnsure(t *testing.T) {
 }
 
 func TestEnsureRefuses(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t)
 	good := entity(t)
 	for name, w := range map[string]struct {
@@ -136,6 +138,7 @@ func TestEnsureRefuses(t *testing.T) {
 }
 
 func TestOptionsOfStreams(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t, MemoryStorage(), WorkQueue(), MaxAckPending(7))
 	e := entity(t)
 	ensure(t, c, e)
@@ -187,6 +190,7 @@ func TestOptionOfAtomicBatches(t *testing.T) {
 }
 
 func TestEnsureAtOnce(t *testing.T) {
+	t.Parallel()
 	e := entity(t, func(e *broker.Entity) {
 		e.DeadLetter = "dead-" + strings.ReplaceAll(e.Topic, ".", "-")
 		e.MaxDeliveries = 3
@@ -204,6 +208,7 @@ func TestEnsureAtOnce(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t)
 	e := entity(t, func(e *broker.Entity) { e.DeadLetter = "dead-" + strings.ReplaceAll(e.Topic, ".", "-") })
 	ctx := t.Context()
@@ -252,6 +257,7 @@ func TestDelete(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t)
 	ctx := t.Context()
 	e := entity(t)
@@ -284,6 +290,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestCovers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		pattern, subject string
 		want             bool

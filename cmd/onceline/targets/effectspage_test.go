@@ -14,6 +14,7 @@ import (
 // TestEffectsPage: each cell of docs/effects.md is what all boundaries declare that have
 // what is asked about, and each claim about effects has a cell.
 func TestEffectsPage(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../../docs/effects.md")
 	if err != nil {
 		t.Fatal(err)

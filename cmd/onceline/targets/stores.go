@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 // embedded targets.
 func Stores() []conformance.Store {
 	stores := append(embeddedStores(), leaseStores(nil)...)
-	return append(stores, postgresStores(nil)...)
+	return slices.Concat(stores, postgresStores(nil), mysqlStores(nil))
 }
 
 // embeddedStores are those that need nothing but a folder.
@@ -61,6 +62,8 @@ type database struct {
 	dedup.PositionDriver[*sql.Tx]
 	calls dedup.CallDriver
 	db    *sql.DB
+	// consumer is the name under which a store keeps what it keeps.
+	consumer string
 	// insert is the effect of the message $1, call that of a call of $1 with the key $2,
 	// which a key that is there already doesn't have; count says how often $1's took
 	// place.
