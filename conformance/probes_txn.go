@@ -61,7 +61,7 @@ func probeTxn(ctx context.Context, b *Bench) error {
 	if !ok {
 		return err
 	}
-	beside, err := b.openStore(ctx, Inbox, false) // before a lease begins: it may have to be started
+	beside, err := b.openKind(ctx, Inbox, false) // before a lease begins: it may have to be started
 	if err != nil {
 		return err
 	}
