@@ -56,10 +56,12 @@ func TestFactPullApart(t *testing.T) {
 	nc := client(t, c)
 	stream, consumer, _ := splitSubscription(e.Subscription)
 	next := "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer
-	other, err := connOf(t, c).js.Consumer(t.Context(), stream, consumer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var other jetstream.Consumer
+	until(t, "the consumer", func() bool { // a request to a cluster can be lost
+		var err error
+		other, err = connOf(t, c).js.Consumer(t.Context(), stream, consumer)
+		return err == nil
+	})
 	const rounds = 2000
 	for round := range rounds {
 		came := make(chan *natsgo.Msg, 4)
