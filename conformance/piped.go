@@ -36,7 +36,7 @@ const (
 )
 
 // pipelineDone is how long the last process of a pipeline may take for all that is left.
-const pipelineDone = 20 * time.Second
+const pipelineDone = 40 * time.Second
 
 // pipe describes a pipeline to the probe's broker. It reads that too, or another one. A
 // reason why there is none leaves the claims unverifiable.
@@ -267,32 +267,47 @@ func (p *piped) cutAt(ctx context.Context, at PipelineStep, skip int) error {
 		<-cut
 		return errCut
 	})
-	defer close(cut)
+	end := func() {
+		r.stop()
+		close(cut)
+		<-r.ended
+	}
 	select {
 	case <-held:
 	case <-r.ended:
 		return fmt.Errorf("the pipeline ended before it was at %q: %w", at, r.err)
 	case <-ctx.Done():
-		r.stop()
+		end()
 		return context.Cause(ctx)
 	}
 	p.history.Add(report.Consumer, "kill", "", "the pipeline, modelled, at the step %q", at)
-	r.stop() // before it knows that the step failed, so that it doesn't begin anew
-	cut <- struct{}{}
-	<-r.ended // by the step
+	end() // stopped before it knows that the step failed, so that it doesn't begin anew
 	return nil
 }
 
 // collect reads the output until all that was sent has come, and nothing more does. That
-// of the last message shows that the pipeline is done with all before it, and that what is
-// missing then is waited for no longer than any message is.
-func (p *piped) collect(ctx context.Context) error {
-	deadline := time.Now().Add(pipelineDone)
-	for late := false; len(p.missing()) > 0 && time.Now().Before(deadline) && ctx.Err() == nil; {
-		if !late && len(p.seen[p.sent[len(p.sent)-1].ID]) > 0 {
-			late, deadline = true, time.Now().Add(2*p.Target.patience())
+// of the last message shows that the pipeline is done with all before it: what is missing
+// then is waited for no longer than any message is. Until then it is no answer that
+// something is missing.
+func (p *piped) collect(ctx context.Context, r *running) error {
+	last := p.sent[len(p.sent)-1].ID
+	for deadline := time.Now().Add(pipelineDone); len(p.seen[last]) == 0; {
+		if _, err := p.take(ctx, p.Target.patience()/4); err != nil {
+			return err
 		}
-		if _, err := p.take(ctx, min(time.Until(deadline), p.Target.patience())); err != nil {
+		select {
+		case <-r.ended:
+			return fmt.Errorf("the pipeline ended before the output of %q came: %w", last, r.err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		default:
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the output of %q, which is the last, didn't come for %s", last, pipelineDone)
+		}
+	}
+	for deadline := time.Now().Add(2 * p.Target.patience()); len(p.missing()) > 0 && time.Now().Before(deadline) && ctx.Err() == nil; {
+		if _, err := p.take(ctx, time.Until(deadline)); err != nil {
 			return err
 		}
 	}

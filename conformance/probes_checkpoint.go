@@ -43,7 +43,7 @@ func probeVisibility(ctx context.Context, b *Bench) (err error) {
 		p.unsupported(refused, boundary.CheckpointVisibility)
 		return nil
 	}
-	if err := p.collect(ctx); err != nil { // and shows that the receiver gets what is there
+	if d, err := p.visible(ctx); err != nil || d == nil { // or the receiver doesn't show anything
 		return err
 	}
 	p.p.Interval = visibleInterval
@@ -218,7 +218,7 @@ func probeRecovery(ctx context.Context, b *Bench) (err error) {
 	}
 	r := p.start(ctx, nil)
 	defer func() { err = errors.Join(err, p.ended(r)) }()
-	if err := p.collect(ctx); err != nil {
+	if err := p.collect(ctx, r); err != nil {
 		return err
 	}
 	found, why := p.multiplicity()

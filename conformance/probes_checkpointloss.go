@@ -92,7 +92,7 @@ func probeTimeoutLoss(ctx context.Context, b *Bench) (err error) {
 	p.p.Rewind = true
 	r := p.start(ctx, nil)
 	defer func() { err = errors.Join(err, p.ended(r)) }()
-	if err := p.collect(ctx); err != nil {
+	if err := p.collect(ctx, r); err != nil {
 		return err
 	}
 	found, again := p.multiplicity()
@@ -225,7 +225,7 @@ func probeCrossBroker(ctx context.Context, b *Bench) (err error) {
 	}
 	r := p.start(ctx, nil)
 	defer func() { err = errors.Join(err, p.ended(r)) }()
-	if err := p.collect(ctx); err != nil {
+	if err := p.collect(ctx, r); err != nil {
 		return err
 	}
 	found, why := p.multiplicity()

@@ -39,6 +39,9 @@ type pipes struct {
 	publish func(p broker.Publisher) broker.Publisher // of the relay
 }
 
+// pipelineStop bounds the end of a pipeline, which has little to do.
+const pipelineStop = 5 * time.Second
+
 // piping is one that runs.
 type piping struct {
 	conformance.Pipeline
@@ -111,7 +114,7 @@ func (r *piping) numbering() pipeline.Operator {
 }
 
 func (r *piping) options() pipeline.Options {
-	o := pipeline.Options{Interval: r.Interval, MaxInput: r.Batch, CheckpointTimeout: r.Steps, RestartBudget: r.Away, Metric: r.Metric, Log: r.Log,
+	o := pipeline.Options{Interval: r.Interval, MaxInput: r.Batch, CheckpointTimeout: r.Steps, RestartBudget: r.Away, Metric: r.Metric, Log: r.Log, StopTimeout: pipelineStop,
 		Backoff: broker.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}}
 	if r.Rewind {
 		o.OnLoss = pipeline.RewindOnLoss
@@ -132,7 +135,7 @@ func (r *piping) relayed(ctx context.Context, ps pipes, made *pipeline.Pipeline[
 		p = ps.publish(p)
 	}
 	// A lane of a relay that was killed is free after a lease that this is a part of.
-	relay := dedup.NewRelay(r.store, r.Topic, &sending{p, r.Step}, dedup.RelayOptions{Workers: 1, Poll: 20 * time.Millisecond, PublishTimeout: time.Second,
+	relay := dedup.NewRelay(r.store, r.Topic, &sending{p, r.Step}, dedup.RelayOptions{Workers: 1, Poll: 20 * time.Millisecond, PublishTimeout: time.Second, StopTimeout: pipelineStop,
 		Backoff: broker.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}, ErrorHook: func(err error) { r.options().Log.Warn("relay", "error", err) }})
 	both, stop := context.WithCancel(ctx)
 	defer stop()

@@ -152,6 +152,25 @@ func (p *copying) Publish(ctx context.Context, msgs ...broker.Message) ([]broker
 	return p.Publisher.Publish(ctx, msgs...)
 }
 
+// wrongByPipeline says by which claims a wrong pipeline is seen, and what they answer.
+var wrongByPipeline = []struct {
+	name   string
+	target func() conformance.Target
+	claim  boundary.Claim
+	want   boundary.Answer
+}{
+	{"published as it is made", targets.KafkaGroup, boundary.CheckpointVisibility, boundary.Early},
+	{"published as it is made", targets.KafkaGroup, boundary.PipelineCrossBroker, boundary.Twice},
+	{"committed before the record", targets.KafkaGroup, boundary.CheckpointVisibility, boundary.Early},
+	{"committed before the record", targets.KafkaGroup, boundary.CheckpointRecovery, boundary.Twice},
+	{"aborted in the recovery", targets.KafkaGroup, boundary.CheckpointRecovery, boundary.Lost},
+	{"silent at a loss", targets.KafkaGroup, boundary.CheckpointTimeoutLoss, boundary.LostInSilence},
+	{"without a check at the start", targets.KafkaGroup, boundary.CheckpointTimeoutLoss, boundary.LostUnforeseen},
+	{"committed before the record", targets.KafkaGroup, boundary.CheckpointTimeoutLoss, boundary.Kept},
+	{"published behind the record", memoryTarget, boundary.PipelineCrossBroker, boundary.Lost},
+	{"relayed as a new copy each time", memoryTarget, boundary.PipelineCrossBroker, boundary.Twice},
+}
+
 // TestEachWrongPipelineIsSeen: a pipeline whose sink is written in one of the usual wrong
 // ways gives another answer, and the right one.
 func TestEachWrongPipelineIsSeen(t *testing.T) {
@@ -159,23 +178,7 @@ func TestEachWrongPipelineIsSeen(t *testing.T) {
 	for _, s := range wrongPipelines() {
 		byName[s.Name] = s
 	}
-	for _, c := range []struct {
-		name   string
-		target func() conformance.Target
-		claim  boundary.Claim
-		want   boundary.Answer
-	}{
-		{"published as it is made", targets.KafkaGroup, boundary.CheckpointVisibility, boundary.Early},
-		{"published as it is made", targets.KafkaGroup, boundary.PipelineCrossBroker, boundary.Twice},
-		{"committed before the record", targets.KafkaGroup, boundary.CheckpointVisibility, boundary.Early},
-		{"committed before the record", targets.KafkaGroup, boundary.CheckpointRecovery, boundary.Twice},
-		{"aborted in the recovery", targets.KafkaGroup, boundary.CheckpointRecovery, boundary.Lost},
-		{"silent at a loss", targets.KafkaGroup, boundary.CheckpointTimeoutLoss, boundary.LostInSilence},
-		{"without a check at the start", targets.KafkaGroup, boundary.CheckpointTimeoutLoss, boundary.LostUnforeseen},
-		{"committed before the record", targets.KafkaGroup, boundary.CheckpointTimeoutLoss, boundary.Kept},
-		{"published behind the record", memoryTarget, boundary.PipelineCrossBroker, boundary.Lost},
-		{"relayed as a new copy each time", memoryTarget, boundary.PipelineCrossBroker, boundary.Twice},
-	} {
+	for _, c := range wrongByPipeline {
 		t.Run(c.name+"/"+string(c.claim), func(t *testing.T) {
 			t.Parallel()
 			target := c.target()
