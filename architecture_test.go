@@ -74,7 +74,8 @@ var rooms = []struct {
 	{"bridge", []string{"broker", "broker/boundary", "dedup"}, false},
 	{"pipeline", []string{"broker", "dedup"}, false},
 	{"docs", nil, false},
-	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "bridge", "dedup", "dedup/audit", "dedup/mysql", "dedup/postgres", "dedup/redis", "dedup/sqlite", "broker/driver/paired"}, true},
+	{"internal/sidebyside", nil, false}, // for tests alone
+	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "bridge", "pipeline", "dedup", "dedup/audit", "dedup/mysql", "dedup/otel", "dedup/postgres", "dedup/redis", "dedup/sqlite", "broker/driver/paired"}, true},
 }
 
 func TestImports(t *testing.T) {

@@ -225,3 +225,25 @@ func TestTxnShareGroup(t *testing.T) {
 		wantStates(t, settle(t, rcv, broker.Ack, ds...), broker.Confirmed) // it is none the worse
 	})
 }
+
+// A member that was away learns where to go on from no offset that a transaction is
+// about to change.
+func TestTxnRestartWaits(t *testing.T) {
+	onStages(t, func(t *testing.T, s *stage) {
+		m := move(t, s, 3)
+		wantStates(t, settle(t, m.rcv, broker.Ack, m.ds[0]), broker.Confirmed) // where there is none, the model says so at once
+		tx := begin(t, m.x)
+		publishIn(t, tx, m.out, messages(1, 10)...)
+		ackIn(t, tx, m.ds[1])
+		prepare(t, tx)
+		r := &groupReceiver{group: "g-" + m.in, topic: m.in, session: mustCome}
+		kept := map[int32]*part{0: newPart(0)}
+		if at, err := r.restart(ctxOf(t, 300*time.Millisecond), s.client(t), kept); err == nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it goes on at %v, %v", at, err)
+		}
+		commitTx(t, tx, broker.Confirmed)
+		if at, err := r.restart(ctxOf(t, mustCome), s.client(t), kept); err != nil || at[0].Offset != 2 {
+			t.Errorf("it goes on at %v, %v", at, err)
+		}
+	})
+}

@@ -46,6 +46,7 @@ func TestSessions(t *testing.T) {
 // A session with a delivery in hand doesn't keep the receiver from the others, and
 // isn't let go.
 func TestSessionInHand(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T, s *emulator.Server, c broker.Conn) {
 		if err := s.CreateQueue("q", emulator.QueueProperties{RequiresSession: true}); err != nil {
 			t.Fatal(err)
@@ -88,6 +89,7 @@ func TestSessionInHand(t *testing.T) {
 // A session's order holds when messages come while others are taken, in calls that
 // ask for more than there is, and when one is given back though later ones wait here.
 func TestSessionOrder(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t, ordered)
 	const total = 400
 	sent := make(chan error, 1)
@@ -132,6 +134,7 @@ func TestSessionOrder(t *testing.T) {
 
 // A message that is given back goes before one that has come meanwhile.
 func TestSessionNackGoesFirst(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t, ordered)
 	publish(t, p, keyed("1", "k"))
 	first := receiveOne(t, r)
@@ -153,6 +156,7 @@ func TestSessionNackGoesFirst(t *testing.T) {
 
 // The lock of the session that is read from is renewed.
 func TestSessionRenewed(t *testing.T) {
+	t.Parallel()
 	n, _, _, p, r := ends(t, ordered, func(e *broker.Entity) { e.Lease = 10 * time.Second })
 	for i := range 6 {
 		publish(t, p, keyed(fmt.Sprint("m", i), "k"))
@@ -169,6 +173,7 @@ func TestSessionRenewed(t *testing.T) {
 // A lost session ends all its deliveries, without the SDK taking it back in
 // silence.
 func TestSessionLost(t *testing.T) {
+	t.Parallel()
 	n, _, e, p, r := ends(t, ordered, func(e *broker.Entity) { e.Lease = 10 * time.Second })
 	publish(t, p, keyed("a", "k"), keyed("b", "k"), keyed("c", "k"))
 	ds := receiveAll(t, r, 3)
@@ -197,6 +202,7 @@ func TestSessionLost(t *testing.T) {
 
 // Close gives the deliveries back, with an attempt each, and frees the session.
 func TestSessionClose(t *testing.T) {
+	t.Parallel()
 	_, c, e, p, r := ends(t, ordered)
 	publish(t, p, keyed("a", "k"), keyed("b", "k"))
 	ds := receiveAll(t, r, 2)
@@ -283,6 +289,7 @@ func TestSessionByShortCalls(t *testing.T) {
 
 // A session is let go when nothing of it is in hand and nobody receives.
 func TestSessionIdle(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T, s *emulator.Server, c broker.Conn) {
 		if err := s.CreateQueue("q", emulator.QueueProperties{RequiresSession: true}); err != nil {
 			t.Fatal(err)
