@@ -39,8 +39,8 @@ func TestBridgeBothWays(t *testing.T) {
 		return stdout, stderr
 	}
 	there := []string{"bridge", "--from", rabbit, "--from-topic", "orders", "--subscription", "orders/bridge", "--to", nats, "--topic", "orders", "--ensure", "--dead-letter", "/dead",
-		"--drain", "--wait", "300ms"}
-	back := []string{"bridge", "--from", nats, "--from-topic", "orders", "--subscription", "orders/back", "--to", rabbit, "--topic", "orders", "--drain", "--wait", "300ms", "--copies", "--ensure"}
+		"--drain", "--wait", "2s"}
+	back := []string{"bridge", "--from", nats, "--from-topic", "orders", "--subscription", "orders/back", "--to", rabbit, "--topic", "orders", "--drain", "--wait", "2s", "--copies", "--ensure"}
 
 	stdout, stderr := run(0, there...)
 	if !strings.HasPrefix(stderr, "rabbitmq to nats: exactly once, within the window. ") || !strings.HasPrefix(stdout, "moved 0 ") {
@@ -90,7 +90,7 @@ func TestBridgeThroughDatabase(t *testing.T) {
 	t.Parallel()
 	_, rabbit, nats := bridged(t)
 	path := filepath.Join(t.TempDir(), "bridge.db")
-	base := []string{"bridge", "--from", rabbit, "--from-topic", "orders", "--subscription", "orders/bridge", "--ensure", "--topic", "far", "--inbox", path, "--drain", "--wait", "300ms"}
+	base := []string{"bridge", "--from", rabbit, "--from-topic", "orders", "--subscription", "orders/bridge", "--ensure", "--topic", "far", "--inbox", path, "--drain", "--wait", "2s"}
 	if _, stderr, code := onceline(t.Context(), base...); code != report.ExitUnknown || !strings.Contains(stderr, "no such file") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}

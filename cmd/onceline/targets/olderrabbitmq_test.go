@@ -21,7 +21,7 @@ const quickSoak = 500
 // release does, by what the adapter declares of it.
 func TestOlderRabbitMQModel(t *testing.T) {
 	t.Parallel()
-	const lease, tick = time.Second, 50 * time.Millisecond
+	const lease, tick = 2 * time.Second, 50 * time.Millisecond
 	for _, c := range []struct {
 		target conformance.Target
 		query  string
