@@ -161,7 +161,6 @@ var wrongByPipeline = []struct {
 }{
 	{"published as it is made", targets.KafkaGroup, boundary.CheckpointVisibility, boundary.Early},
 	{"published as it is made", targets.KafkaGroup, boundary.PipelineCrossBroker, boundary.Twice},
-	{"committed before the record", targets.KafkaGroup, boundary.CheckpointVisibility, boundary.Early},
 	{"committed before the record", targets.KafkaGroup, boundary.CheckpointRecovery, boundary.Twice},
 	{"aborted in the recovery", targets.KafkaGroup, boundary.CheckpointRecovery, boundary.Lost},
 	{"silent at a loss", targets.KafkaGroup, boundary.CheckpointTimeoutLoss, boundary.LostInSilence},
