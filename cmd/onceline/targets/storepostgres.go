@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"sync/atomic"
 
@@ -73,7 +72,7 @@ func connectPostgres(address string) (*database, string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &cutOnCommit{Conn: c, lose: lose}, nil
+		return &cutOnCommit{Conn: c, lose: lose, commits: postgresCommits}, nil
 	}
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(1)
@@ -81,28 +80,8 @@ func connectPostgres(address string) (*database, string, error) {
 	if err != nil {
 		return nil, "", errors.Join(err, db.Close())
 	}
-	return &database{PositionDriver: store, calls: store, db: db, lose: lose, close: db.Close}, schema, nil
+	return &database{PositionDriver: store, calls: store, db: db, consumer: "probe", lose: lose, close: db.Close}, schema, nil
 }
 
-// cutOnCommit is a connection to PostgreSQL that is cut when the answer to a commit is
-// there, and before anybody has read it.
-type cutOnCommit struct {
-	net.Conn
-	lose *atomic.Bool
-	cut  atomic.Bool
-}
-
-func (c *cutOnCommit) Write(b []byte) (int, error) {
-	if bytes.Contains(bytes.ToLower(b), []byte("commit")) && c.lose.Swap(false) {
-		c.cut.Store(true)
-	}
-	return c.Conn.Write(b)
-}
-
-func (c *cutOnCommit) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if err == nil && c.cut.Load() {
-		return 0, errors.Join(io.ErrUnexpectedEOF, c.Conn.Close())
-	}
-	return n, err
-}
+// postgresCommits reports whether what is sent is a commit.
+func postgresCommits(b []byte) bool { return bytes.Contains(bytes.ToLower(b), []byte("commit")) }
