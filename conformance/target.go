@@ -44,6 +44,9 @@ type Target struct {
 	// StartWithin bounds Start, default 30 s; EndWithin bounds the instance's
 	// Close, default 20 s.
 	StartWithin, EndWithin time.Duration
+	// Long says that its probes take minutes: it is among the first that are asked
+	// where Options.Targets says that not all are at a time.
+	Long bool
 	// ProbeWithin bounds each probe where this target needs longer than
 	// Options.Timeout.
 	ProbeWithin time.Duration

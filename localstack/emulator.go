@@ -31,6 +31,11 @@ type killer interface {
 	kill(ctx context.Context) error
 }
 
+// discarder is a backend that ends sooner where nobody will read what it leaves.
+type discarder interface {
+	discard(ctx context.Context) error
+}
+
 // emulator is what all emulators share: one or more proxies that keep the
 // address, the faults, the data directory, and a backend that comes and goes.
 type emulator struct {
@@ -246,7 +251,11 @@ func (e *emulator) Close(ctx context.Context) error {
 	e.closed = true
 	var errs []error
 	e.each(func(p *proxy) { errs = append(errs, p.close(ctx)) })
-	errs = append(errs, e.backend.stop(ctx), e.between.close(ctx))
+	stop := e.backend.stop
+	if d, ok := e.backend.(discarder); ok && e.tempDir {
+		stop = d.discard
+	}
+	errs = append(errs, stop(ctx), e.between.close(ctx))
 	if e.tempDir && e.dir != "" {
 		errs = append(errs, os.RemoveAll(e.dir))
 	}

@@ -17,7 +17,7 @@ import (
 //
 // Real is false: it is Google's own, but it is not the service, and says so itself.
 // It keeps nothing over Restart and Kill. Faults are those of package
-// localstack/pubsub. It takes some 4 s to start and 200 MB of memory.
+// localstack/pubsub. It takes about a second to start and 200 MB of memory.
 func StartPubSubEmulator(ctx context.Context, options ...ServerOption) (*Server, error) {
 	c := newServerConfig(options)
 	jar, err := findPubSub()

@@ -54,6 +54,12 @@ func Local(p Progress) []conformance.Target {
 	return ts
 }
 
+// long is t, which takes minutes.
+func long(t conformance.Target) conformance.Target {
+	t.Long = true
+	return t
+}
+
 // absent says of a start that failed because something isn't installed that the
 // target is absent.
 func absent(err error) error {

@@ -88,7 +88,7 @@ func natsReplicated(p Progress) conformance.Target {
 		return i
 	})
 	t.ProbeWithin = leaderProbe
-	return t
+	return long(t)
 }
 
 // placed waits until the cluster's leader knows enough nodes to place a stream on:
