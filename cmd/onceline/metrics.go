@@ -134,7 +134,7 @@ func writeHistogram(w *bufio.Writer, name string, with attribute.Set, bounds []f
 func writeSample(w *bufio.Writer, name string, with attribute.Set, le string, value float64) {
 	var labels []string
 	for _, kv := range with.ToSlice() {
-		labels = append(labels, strings.ReplaceAll(string(kv.Key), ".", "_")+"="+quoteLabel(kv.Value.Emit()))
+		labels = append(labels, strings.ReplaceAll(string(kv.Key), ".", "_")+"="+quoteLabel(kv.Value.String()))
 	}
 	if le != "" {
 		labels = append(labels, "le="+quoteLabel(le))
