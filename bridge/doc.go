@@ -28,8 +28,10 @@
 // messages are in its outbox exactly once, as long as the marks are kept, and a
 // [dedup.Relay] sends them on. That closes the first half for all pairs, and the second
 // half where the far side knows IDs, for the relay notes in the database when it first
-// sent a message, and holds one whose time is over. Where the far side knows none it
-// doesn't: publish and removal from the outbox aren't one transaction.
+// sent a message, and holds one whose time is over. Where the far side knows none but has
+// transactions that can be prepared (Kafka), [dedup.NewTransactionalRelay] closes it, too.
+// Elsewhere publish and removal from the outbox aren't one transaction, and there are
+// copies.
 //
 // [Judge] says all this of a pair, by the boundaries that the adapters declare.
 //

@@ -12,6 +12,9 @@ type Pairing struct {
 	From, To boundary.Boundary
 	// Inbox: the messages go through the inbox and outbox of [Through].
 	Inbox bool
+	// Transactions: the relay behind the inbox sends in transactions of the far side
+	// ([dedup.NewTransactionalRelay]).
+	Transactions bool
 	// Stays: they stay in the database, for consumers to read there. To isn't used.
 	Stays bool
 	// Window is how long the far side's topic remembers an ID, of its publisher's
@@ -73,6 +76,10 @@ func Judge(p Pairing) Promise {
 	case p.Inbox && remembers:
 		out.Grade = OnceOrHeld
 		say("What the source brings twice the inbox finds, however late. What the relay sends twice, because an answer was lost or it was killed, %s finds by its ID within %v; the relay notes when it sent a message first, and holds one whose time is over rather than send it again (onceline relay held).", p.To.Broker, p.Window)
+	case p.Inbox && p.Transactions:
+		out.Grade = Once
+		say("What the source brings twice the inbox finds, however late. The relay sends in transactions of %s, and notes in the database what it has prepared before it commits: what was under way at a kill is committed by that note, or was not and is sent again.", p.To.Broker)
+		say("Consumers of %s must read committed messages only, and wait for what is open: after a kill, until the bridge is there again or the transaction's time is over.", p.To.Broker)
 	case p.Inbox:
 		out.Grade = Copies
 		say("What the source brings twice the inbox finds, however late. But the relay's publish and the removal from the outbox aren't one transaction, and %s doesn't know IDs over a producer's restart: for each answer that is lost, and for what was under way at each kill, there is one more copy with the same ID.", p.To.Broker)

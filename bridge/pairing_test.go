@@ -46,6 +46,12 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: %v (%v), with an inbox %v", c.name, direct.Grade, direct.Together, inbox.Grade)
 		}
 	}
+	for _, to := range []boundary.Boundary{kafka.GroupBoundary(), nats.Boundary()} {
+		p := bridge.Judge(bridge.Pairing{From: nats.Boundary(), To: to, Inbox: true, Transactions: true})
+		if p.Grade != bridge.Once || !p.Together || !strings.Contains(strings.Join(p.Why, " "), "read committed") {
+			t.Errorf("in transactions: %+v", p)
+		}
+	}
 	stays := bridge.Judge(bridge.Pairing{From: sqs.BoundaryStandard(), Stays: true})
 	if stays.Grade != bridge.Once || !strings.Contains(strings.Join(stays.Notes, " "), "no order") {
 		t.Errorf("%+v", stays)

@@ -199,7 +199,7 @@ func TestProcessFailures(t *testing.T) {
 	}
 }
 
-// An output that the broker refuses is its input's failure.
+// An output that the broker refuses is its input's failure (twmb/franz-go#1217).
 func TestProcessBadOutput(t *testing.T) {
 	l := newLoop(t)
 	l.feed(6)

@@ -27,6 +27,9 @@ type Store struct {
 	Make func(ctx context.Context) (address string, remove func() error, err error)
 	// Open opens what Make made.
 	Open func(ctx context.Context, address string) (Guard, error)
+	// Pipelines runs pipelines whose checkpoints are in it: of the kind [Checkpoints],
+	// which has no Open.
+	Pipelines *Pipelines
 }
 
 // Guard is an opened [Store]: it applies effects, each at most as often as it can

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -147,6 +148,8 @@ type Instance struct {
 	Guarded func(ctx context.Context) (friend, stranger *Instance, err error)
 	// Close stops what Start started.
 	Close func(ctx context.Context) error
+
+	commits sync.RWMutex // held for writing while a fault may strike any commit
 }
 
 // FaultOp says which requests a fault strikes.
@@ -157,6 +160,10 @@ const (
 	OnPublish FaultOp = "publish"
 	OnReceive FaultOp = "receive"
 	OnSettle  FaultOp = "settle"
+	// OnCommit is the request that commits a transaction. Match is the transactor's ID
+	// then, and Topic one that the transaction publishes to. A broker whose commits name
+	// neither may have all of them struck: the suite commits nothing else meanwhile.
+	OnCommit FaultOp = "commit"
 )
 
 // FaultKind says what becomes of them.
@@ -176,6 +183,7 @@ type Fault struct {
 	Op    FaultOp
 	Kind  FaultKind
 	Match string        // the entity's name
+	Topic string        // of OnCommit alone
 	Times int           // 0: until removed
 	Cut   bool          // the connection that carried it is closed as well
 	Delay time.Duration // of DelayRequest alone

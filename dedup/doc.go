@@ -17,7 +17,8 @@
 // message. [Follow] reads a log by it, and seeks where the position says.
 //
 // [Outbox] is the other direction: messages that are committed with the business data
-// they tell of, and that a [Relay] sends to any [broker.Publisher]. [Versioned] writes
+// they tell of, and that a [Relay] sends to any [broker.Publisher], or exactly once in
+// transactions of a broker ([NewTransactionalRelay]). [Versioned] writes
 // states that carry a version, and takes no marker.
 //
 // # What it rests on
@@ -49,6 +50,6 @@
 // This package imports the standard library and package broker. Stores implement
 // [Driver]: packages dedup/sqlite (embedded, nothing to install), dedup/postgres and
 // dedup/mysql; all of them also [CallDriver] and [OutboxDriver], and the first two
-// [CheckpointDriver], on which package pipeline rests. Package dedup/redis implements
+// [CheckpointDriver], on which package pipeline rests, and [RelayRecords]. Package dedup/redis implements
 // [LeaseDriver].
 package dedup

@@ -55,6 +55,9 @@ type OutboxTurn struct {
 	Guard bool
 	// Pass sends the later rows of a key that has stopped ones.
 	Pass bool
+	// Owner, if not 0, is the relay's term ([RelayRecords]). Lanes that an earlier owner
+	// has taken are free, for what it does with their rows has no effect any more.
+	Owner int64
 }
 
 // OutboxFate is what is to become of a row.

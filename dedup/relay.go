@@ -130,6 +130,7 @@ type Relay struct {
 	wake  chan struct{}
 	woken atomic.Uint64 // counts Wakes
 	stats relayCounters
+	tx    *relayTx // nil: it publishes message by message
 	// failures counts turns in a row that the broker took nothing of. While there
 	// are some, a turn tries one message, so that few are without an answer.
 	failures atomic.Int32

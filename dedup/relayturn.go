@@ -50,12 +50,25 @@ func (r *Relay) turn(ctx, hard context.Context, first int) *turn {
 	// What was sent is settled also when the sending was cut.
 	store, end := outlive(hard, settleTimeout)
 	defer end()
-	_, t.err = r.store.RelayOutbox(store, take, func(rows []OutboxRow) []OutboxFate {
-		t.began = time.Now()
-		t.until = t.began.Add(length)
-		t.send(rows)
-		return t.fates
-	})
+	if r.tx != nil {
+		r.tx.turn.lock()
+		defer r.tx.turn.unlock()
+		t.ready()
+		take.Lanes, take.Bound, take.Owner = OutboxLanes, r.o.PublishTimeout+settleTimeout, r.tx.term
+	}
+	if t.err == nil && t.closed == nil && !t.broken {
+		_, err := r.store.RelayOutbox(store, take, func(rows []OutboxRow) []OutboxFate {
+			t.began = time.Now()
+			t.until = t.began.Add(length)
+			if r.tx != nil {
+				t.transact(rows)
+			} else {
+				t.send(rows)
+			}
+			return t.fates
+		})
+		t.err = errors.Join(t.err, err)
+	}
 	switch {
 	case t.sent > 0:
 		r.failures.Store(0)
@@ -81,6 +94,17 @@ func outlive(ctx context.Context, by time.Duration) (_ context.Context, end func
 
 // send sends rows in waves and writes their fates.
 func (t *turn) send(rows []OutboxRow) {
+	t.decode(rows)
+	for len(t.todo) > 0 && !t.broken && t.closed == nil && t.ctx.Err() == nil && time.Now().Before(t.until) {
+		t.pick()
+		if len(t.wave) > 0 {
+			t.publish()
+		}
+	}
+}
+
+// decode makes messages of rows.
+func (t *turn) decode(rows []OutboxRow) {
 	t.rows, t.fates, t.msgs = rows, make([]OutboxFate, len(rows)), make([]broker.Message, len(rows))
 	t.stuck, t.todo = map[int64]bool{}, make([]int, 0, len(rows))
 	for i := range rows {
@@ -90,12 +114,6 @@ func (t *turn) send(rows []OutboxRow) {
 			continue
 		}
 		t.todo = append(t.todo, i)
-	}
-	for len(t.todo) > 0 && !t.broken && t.closed == nil && t.ctx.Err() == nil && time.Now().Before(t.until) {
-		t.pick()
-		if len(t.wave) > 0 {
-			t.publish()
-		}
 	}
 }
 

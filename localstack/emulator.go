@@ -44,7 +44,7 @@ type emulator struct {
 	between  *mesh // between the nodes of a cluster; nil for none
 	backend  backend
 
-	url string // fixed by open
+	address string // fixed by open
 
 	dir     string
 	tempDir bool // dir is ours to remove
@@ -74,7 +74,7 @@ func (e *emulator) open(ctx context.Context, dir string) error {
 	for i, p := range e.proxies {
 		addrs[i] = p.addr()
 	}
-	e.url = e.name + "://" + strings.Join(addrs, ",")
+	e.address = strings.Join(addrs, ",")
 	e.each((*proxy).resume)
 	return nil
 }
@@ -91,19 +91,33 @@ func (e *emulator) Name() string { return e.name }
 // Real says whether this is the vendor's own server, and not a model of it.
 func (e *emulator) Real() bool { return e.real }
 
+// urlOf is what broker.Open takes for the broker of a name.
+func urlOf(name, address string) string {
+	url := name + "://" + address
+	switch {
+	case address == "": // it didn't start
+		return ""
+	case name == SQSName:
+		return url + "/?anonymous=true"
+	case name == PubSubName:
+		return url + "/" + Project
+	}
+	return url
+}
+
 // URL returns the address for clients, through the fault proxy.
-func (e *emulator) URL() string { return e.url }
+func (e *emulator) URL() string { return urlOf(e.name, e.address) }
 
 // Address returns host:port for clients, one for each broker.
-func (e *emulator) Address() string { return strings.TrimPrefix(e.url, e.name+"://") }
+func (e *emulator) Address() string { return e.address }
 
 // DirectURL returns an address of the same broker around the fault proxy, or URL
 // where there is none.
 func (e *emulator) DirectURL() string {
 	if direct := e.backend.direct(); direct != "" {
-		return e.name + "://" + direct
+		return urlOf(e.name, direct)
 	}
-	return e.url
+	return e.URL()
 }
 
 // Versions returns the versions of what runs, by component.

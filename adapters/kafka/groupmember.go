@@ -2,10 +2,12 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceline/onceline/broker"
@@ -66,26 +68,46 @@ func (r *groupReceiver) assigned(ctx context.Context, cl *kgo.Client, m map[stri
 	}
 }
 
+// stableOffsets looks up a group's offsets when no transaction that is still open may
+// change those of the partitions of kept any more: who had one meanwhile may have been
+// killed as it committed. It waits for that, as franz-go does where a member joins
+// (KAF-F-440).
+func (r *groupReceiver) stableOffsets(ctx context.Context, cl *kgo.Client, kept map[int32]*part) (kadm.OffsetResponses, error) {
+	ctx = kadm.RequireStable(ctx)
+	adm := kadm.NewClient(cl)
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		attempt, cancel := context.WithTimeout(ctx, r.session)
+		offsets, err := adm.FetchOffsetsForTopics(attempt, r.group, r.topic)
+		cancel()
+		for id := range kept {
+			if o, ok := offsets.Lookup(r.topic, id); err == nil && ok {
+				err = o.Err
+			}
+		}
+		if err == nil || !passing(err) && !errors.Is(err, kerr.UnstableOffsetCommit) {
+			return offsets, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
 // restart looks up where the partitions of a member that was away go on: at the
 // group's offset, at what StartFrom says, or at the first record that this
 // member had.
 func (r *groupReceiver) restart(ctx context.Context, cl *kgo.Client, kept map[int32]*part) (map[int32]kgo.EpochOffset, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.session)
-	defer cancel()
-	offsets, err := kadm.NewClient(cl).FetchOffsetsForTopics(ctx, r.group, r.topic)
+	offsets, err := r.stableOffsets(ctx, cl, kept)
 	if err != nil {
 		return nil, err
 	}
 	to := map[int32]kgo.EpochOffset{}
 	for id, p := range kept {
 		at := kgo.EpochOffset{Epoch: -1, Offset: p.first}
-		if o, ok := offsets.Lookup(r.topic, id); ok {
-			if o.Err != nil {
-				return nil, o.Err
-			}
-			if o.At >= 0 {
-				at = kgo.EpochOffset{Epoch: o.LeaderEpoch, Offset: o.At}
-			}
+		if o, ok := offsets.Lookup(r.topic, id); ok && o.At >= 0 {
+			at = kgo.EpochOffset{Epoch: o.LeaderEpoch, Offset: o.At}
 		}
 		if r.from != nil {
 			if pos, ok := r.from(p.name); ok {

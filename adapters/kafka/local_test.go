@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
+	"github.com/onceline/onceline/internal/sidebyside"
 	"github.com/onceline/onceline/localstack"
 )
 
@@ -23,7 +24,11 @@ import (
 // they and those named TestReal run with ONCELINE_LOCAL=1 and need Java and, at
 // the first time, Maven. The server is one node, shared and ended with the tests.
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withServer{m}) }
+func TestMain(m *testing.M) {
+	runIfMember()
+	sidebyside.Tests(4)
+	goleak.VerifyTestMain(withServer{m})
+}
 
 type withServer struct{ m *testing.M }
 

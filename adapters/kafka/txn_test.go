@@ -42,7 +42,7 @@ func (m *moved) stands(t testing.TB, at int64) {
 	eventually(t, fmt.Sprintf("the position %d", at), func() bool { return m.at(t) == at })
 }
 
-// Outputs and positions take effect together, and handles learn it.
+// Outputs and positions take effect together, and handles learn it (segmentio/kafka-go#1332).
 func TestTxnCommit(t *testing.T) {
 	onStages(t, func(t *testing.T, s *stage) {
 		m := move(t, s, 4)
@@ -141,7 +141,7 @@ func sameByKey(ds []broker.Delivery, want []string) bool {
 	return slices.Equal(all, want)
 }
 
-// The answer to the commit is lost: found out by asking, either way.
+// The answer to the commit is lost: found out by asking, either way (twmb/franz-go#930).
 func TestTxnCommitUnknown(t *testing.T) {
 	for name, f := range map[string]localstack.Fault{
 		"applied":     {Kind: localstack.LoseResponse, API: "EndTxn", Cut: true},

@@ -71,7 +71,7 @@ func TestTxnInputsAlone(t *testing.T) {
 	})
 }
 
-// A dead letter goes with the transaction, or stays away with it.
+// A dead letter goes with the transaction, or stays away with it (dapr/components-contrib#4362).
 func TestTxnDeadLetter(t *testing.T) {
 	onStages(t, func(t *testing.T, s *stage) {
 		dead := s.topic(t, 1)
@@ -100,7 +100,7 @@ func TestTxnDeadLetter(t *testing.T) {
 	})
 }
 
-// The partition is taken away in the midst of the transaction: no output of it.
+// The partition is taken away in the midst of the transaction: no output of it (segmentio/kafka-go#1330, twmb/franz-go#406, dapr/components-contrib#3849).
 func TestTxnRebalance(t *testing.T) {
 	for name, next := range map[string]bool{"classic": false, "consumer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -223,5 +223,27 @@ func TestTxnShareGroup(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		wantStates(t, settle(t, rcv, broker.Ack, ds...), broker.Confirmed) // it is none the worse
+	})
+}
+
+// A member that was away learns where to go on from no offset that a transaction is
+// about to change.
+func TestTxnRestartWaits(t *testing.T) {
+	onStages(t, func(t *testing.T, s *stage) {
+		m := move(t, s, 3)
+		wantStates(t, settle(t, m.rcv, broker.Ack, m.ds[0]), broker.Confirmed) // where there is none, the model says so at once
+		tx := begin(t, m.x)
+		publishIn(t, tx, m.out, messages(1, 10)...)
+		ackIn(t, tx, m.ds[1])
+		prepare(t, tx)
+		r := &groupReceiver{group: "g-" + m.in, topic: m.in, session: mustCome}
+		kept := map[int32]*part{0: newPart(0)}
+		if at, err := r.restart(ctxOf(t, 300*time.Millisecond), s.client(t), kept); err == nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it goes on at %v, %v", at, err)
+		}
+		commitTx(t, tx, broker.Confirmed)
+		if at, err := r.restart(ctxOf(t, mustCome), s.client(t), kept); err != nil || at[0].Offset != 2 {
+			t.Errorf("it goes on at %v, %v", at, err)
+		}
 	})
 }

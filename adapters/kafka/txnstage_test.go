@@ -127,6 +127,18 @@ func (s *stage) open(t testing.TB, c broker.Conn, id string, opts ...broker.Tran
 // below the stable offset.
 func (s *stage) committed(t testing.TB, topic string, n int) []string {
 	t.Helper()
+	var got []string
+	s.records(t, topic, func(r *kgo.Record) { got = append(got, string(r.Value)) })
+	if len(got) != n {
+		t.Fatalf("%s has %d committed messages, want %d: %q", topic, len(got), n, got)
+	}
+	return got
+}
+
+// records calls f for a topic's committed records, those of a partition in their order,
+// when all transactions have ended.
+func (s *stage) records(t testing.TB, topic string, f func(*kgo.Record)) {
+	t.Helper()
 	cl := s.client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
 	adm := kadm.NewClient(cl)
 	ends := map[int32]int64{}
@@ -147,7 +159,6 @@ func (s *stage) committed(t testing.TB, topic string, n int) []string {
 		})
 		return done
 	})
-	var got []string
 	next := map[int32]int64{}
 	left := func() bool {
 		for p, end := range ends {
@@ -165,14 +176,10 @@ func (s *stage) committed(t testing.TB, topic string, n int) []string {
 		fs.EachRecord(func(r *kgo.Record) {
 			next[r.Partition] = r.Offset + 1
 			if !r.Attrs.IsControl() {
-				got = append(got, string(r.Value))
+				f(r)
 			}
 		})
 	}
-	if len(got) != n {
-		t.Fatalf("%s has %d committed messages below %v, want %d: %q", topic, len(got), ends, n, got)
-	}
-	return got
 }
 
 // position is a group's committed offset; -1: none.

@@ -28,7 +28,8 @@ type bridgeFlags struct {
 	deadLetter                               string
 	lease, window                            time.Duration
 
-	copies, check, apart         bool
+	copies, check, apart, plain  bool
+	transactor                   string
 	refused, late, ids           string
 	fromPlace, toPlace           string
 	noPath                       bool
@@ -61,9 +62,12 @@ words (--check says it and ends):
                          a relay in this process sends it from there. Exactly once however
                          long the bridge was away, where the far side knows IDs; what it may
                          have forgotten is held ("onceline relay held")
+                         In front of Kafka the relay sends in transactions: exactly once,
+                         however long the bridge was away, for consumers that read committed
+                         messages (PostgreSQL and SQLite)
   --inbox without --to   exactly once, in the database: for consumers, or "onceline relay"
-  --copies               wherever the far side doesn't know IDs (Kafka, RabbitMQ, Pub/Sub, SQS
-                         standard), at least once: copies have the same ID, and the consumers
+  --copies               wherever the far side doesn't know IDs (RabbitMQ, Pub/Sub, SQS standard,
+                         Kafka without an inbox), at least once: copies have the same ID, and the consumers
                          behind it need an inbox. Without this flag such a pair is refused
 
 Each message gets the header bridge-path with the places that it has left. One that has been
@@ -79,7 +83,7 @@ dead-lettered, held or parked; 2 a wrong command line, or a pair that needs --co
 or the database can't be reached.`,
 		Example: `  onceline bridge --from rabbitmq://127.0.0.1/ --subscription orders/bridge --to nats://127.0.0.1:4222 --topic orders
   onceline bridge --from nats://127.0.0.1:4222 --subscription ORDERS/bridge --to kafka://127.0.0.1:9092 --topic orders \
-    --inbox postgres://bridge@db/bridge --migrate --copies
+    --inbox postgres://bridge@db/bridge --migrate
   onceline bridge --from kafka://127.0.0.1:9092 --subscription orders/bridge --topic orders --inbox orders.db --migrate --drain
   onceline bridge --check --from URL --subscription S --to URL --topic T`,
 		Args: cobra.NoArgs,
@@ -108,6 +112,8 @@ or the database can't be reached.`,
 	flags.BoolVar(&f.ordered, "ordered", false, "keep the order of each key over redelivery, with --ensure")
 	flags.DurationVar(&f.window, "window", 0, "how long the far side remembers an ID (default what it says); with --ensure it is made so")
 	flags.BoolVar(&f.copies, "copies", false, "go on although the far side may get copies: the consumers behind it have an inbox")
+	flags.BoolVar(&f.plain, "no-transactions", false, "with --inbox: send without transactions also where the far side has them")
+	flags.StringVar(&f.transactor, "transactor", "", "the ID of the relay's transactions, which nobody else uses (default \"onceline NAME\")")
 	flags.BoolVar(&f.check, "check", false, "say what the pair gives, and move nothing")
 	flags.BoolVar(&f.apart, "apart", false, "one message of a key in a publish, also where the far side keeps the order of more")
 	flags.StringVar(&f.refused, "refused", "stop", "what becomes of a message that the far side never takes: stop or dead-letter")
@@ -159,6 +165,10 @@ func (f *bridgeFlags) verify() error {
 		return errors.New("bridge: --dead-letter, --lease and --ordered are for --ensure")
 	case f.inbox == "" && (f.schema != "" || f.migrate || f.name != ""):
 		return errors.New("bridge: --schema, --migrate and --name are for --inbox")
+	case (f.inbox == "" || f.to == "") && (f.plain || f.transactor != ""):
+		return errors.New("bridge: --no-transactions and --transactor are for --inbox with --to")
+	case f.plain && f.transactor != "":
+		return errors.New("bridge: --transactor names transactions, which --no-transactions switches off")
 	case f.wait != 0 && !f.drain:
 		return errors.New("bridge: --wait is for --drain")
 	case f.noPath && (f.fromPlace != "" || f.toPlace != ""):
@@ -189,6 +199,9 @@ func (f *bridgeFlags) fill() {
 	}
 	if f.name == "" {
 		f.name = "bridge " + f.subscription + " > " + f.topic
+	}
+	if f.transactor == "" {
+		f.transactor = "onceline " + f.name
 	}
 	if f.fromPlace == "" {
 		f.fromPlace = placeOf(f.from, or(f.fromTopic, f.subscription))

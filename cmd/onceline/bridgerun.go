@@ -22,8 +22,22 @@ import (
 type spans struct {
 	rcv     broker.Receiver
 	far     broker.Publisher // of the far side's broker; nil: there is none
-	box     *outbox          // nil: there is none
-	closing []func()         // from the last one
+	farConn broker.Conn
+	records dedup.RelayRecords // the box, where the relay sends in transactions
+	box     *outbox            // nil: there is none
+	closing []func()           // from the last one
+	said    *lineWriter
+}
+
+// later closes a part at the end.
+func (s *spans) later(what string, end func(context.Context) error) {
+	s.closing = append(s.closing, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+		defer cancel()
+		if err := end(ctx); err != nil {
+			s.said.printf("onceline: close %s: %v", what, err)
+		}
+	})
 }
 
 func (s *spans) close() {
@@ -42,32 +56,23 @@ func (f *bridgeFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	promise, err := f.judge(s, said)
+	promise, err := f.judge(ctx, s, said)
 	if err != nil || f.check {
 		return err
 	}
-	m := &moving{f: f, spans: s, said: said, numbers: &lineWriter{to: stdout}}
+	m := &moving{f: f, spans: s, numbers: &lineWriter{to: stdout}}
 	return m.run(ctx, promise.Together)
 }
 
 // open opens both sides and the database.
 func (f *bridgeFlags) open(ctx context.Context, said *lineWriter) (*spans, error) {
-	s := &spans{}
-	later := func(what string, end func(context.Context) error) {
-		s.closing = append(s.closing, func() {
-			ctx, cancel := context.WithTimeout(context.Background(), closeBound)
-			defer cancel()
-			if err := end(ctx); err != nil {
-				said.printf("onceline: close %s: %v", what, err)
-			}
-		})
-	}
+	s := &spans{said: said}
 	side := func(what, url string, e broker.Entity) (broker.Conn, error) {
 		c, err := broker.Open(ctx, url)
 		if err != nil {
 			return nil, failure(fmt.Errorf("%s: %w", what, err))
 		}
-		later(what, c.Close)
+		s.later(what, c.Close)
 		if f.ensure && !f.check {
 			if err := c.Ensure(ctx, e); err != nil {
 				return nil, failure(fmt.Errorf("%s: %w", what, err))
@@ -83,6 +88,7 @@ func (f *bridgeFlags) open(ctx context.Context, said *lineWriter) (*spans, error
 		if s.far, err = c.OpenPublisher(ctx, f.topic); err != nil {
 			return s, failure(fmt.Errorf("--to: %w", err))
 		}
+		s.farConn = c
 	}
 	if f.inbox != "" {
 		box, err := openDatabase(ctx, "--inbox", f.inbox, f.schema, f.migrate, f.lanes+2, f.keep)
@@ -90,7 +96,7 @@ func (f *bridgeFlags) open(ctx context.Context, said *lineWriter) (*spans, error
 			return s, err
 		}
 		s.box = box
-		later("--inbox", func(context.Context) error { return box.close() })
+		s.later("--inbox", func(context.Context) error { return box.close() })
 		if box.note != "" {
 			said.printf("onceline: %s", box.note)
 		}
@@ -108,12 +114,12 @@ func (f *bridgeFlags) open(ctx context.Context, said *lineWriter) (*spans, error
 	if s.rcv, err = c.OpenReceiver(ctx, f.subscription); err != nil {
 		return s, failure(fmt.Errorf("--from: %w", err))
 	}
-	later("--from", s.rcv.Close) // commits what is settled, and gives the rest back
+	s.later("--from", s.rcv.Close) // commits what is settled, and gives the rest back
 	return s, nil
 }
 
 // judge says what the pair gives, and refuses one that isn't asked for.
-func (f *bridgeFlags) judge(s *spans, said *lineWriter) (bridge.Promise, error) {
+func (f *bridgeFlags) judge(ctx context.Context, s *spans, said *lineWriter) (bridge.Promise, error) {
 	p := bridge.Pairing{Inbox: s.box != nil, Stays: s.far == nil}
 	var err error
 	if p.From, err = declared(f.from, s.rcv); err != nil {
@@ -126,6 +132,12 @@ func (f *bridgeFlags) judge(s *spans, said *lineWriter) (bridge.Promise, error) 
 		if p.Window = f.window; p.Window == 0 {
 			p.Window = s.far.Limits().Window
 		}
+		if s.box != nil && !f.plain && !bridge.Remembers(p.To, p.Window) {
+			if s.records, err = f.transactions(ctx, s); err != nil {
+				return bridge.Promise{}, err
+			}
+			p.Transactions = s.records != nil
+		}
 	}
 	promise := bridge.Judge(p)
 	to := p.To.Broker
@@ -137,6 +149,34 @@ func (f *bridgeFlags) judge(s *spans, said *lineWriter) (bridge.Promise, error) 
 		return promise, errors.New("bridge: the far side may get copies of a message; --copies says that the consumers behind it have an inbox")
 	}
 	return promise, nil
+}
+
+// transactions returns the database as what a relay needs that sends in transactions, nil
+// if it or the far side can't. It opens an ID of its own for that, which disturbs no bridge.
+func (f *bridgeFlags) transactions(ctx context.Context, s *spans) (dedup.RelayRecords, error) {
+	records, ok := s.box.OutboxStore.(dedup.RelayRecords)
+	if !ok {
+		return nil, nil
+	}
+	if err := records.VerifyRelays(ctx); err != nil {
+		return nil, failure(fmt.Errorf("--inbox: %w (--migrate makes what is missing; --no-transactions does without)", err))
+	}
+	x, err := broker.OpenTransactor(ctx, s.farConn, f.transactor+" (check)")
+	switch {
+	case errors.Is(err, broker.ErrUnsupported):
+		return nil, nil
+	case err != nil:
+		return nil, failure(fmt.Errorf("--to: %w (--no-transactions does without)", err))
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+	defer cancel()
+	if err := x.Close(end); err != nil {
+		return nil, failure(fmt.Errorf("--to: %w", err))
+	}
+	if !dedup.Transactional(x.Scope()) {
+		return nil, nil
+	}
+	return records, nil
 }
 
 // declared is the boundary that holds for a URL, and for what was opened by it.
@@ -156,7 +196,7 @@ func declared(url string, handle interface{ As(any) bool }) (boundary.Boundary, 
 type moving struct {
 	f *bridgeFlags
 	*spans
-	said, numbers *lineWriter
+	numbers *lineWriter
 
 	engine *bridge.Bridge
 	relay  *dedup.Relay
@@ -168,19 +208,18 @@ func (m *moving) run(ctx context.Context, together bool) error {
 	if m.box != nil {
 		wake := func() {}
 		if m.far != nil {
-			m.relay = dedup.NewRelay(m.box, m.f.topic, m.far, dedup.RelayOptions{Batch: m.f.batch, Window: m.f.window, PublishTimeout: m.f.timeout,
-				StopTimeout: m.f.within, ErrorHook: hook})
+			o := dedup.RelayOptions{Batch: m.f.batch, Window: m.f.window, PublishTimeout: m.f.timeout, StopTimeout: m.f.within, ErrorHook: hook}
+			if m.records != nil {
+				m.relay = dedup.NewTransactionalRelay(m.records, m.f.topic, m.farConn, m.f.transactor, o)
+				m.later("the relay", m.relay.Close)
+			} else {
+				m.relay = dedup.NewRelay(m.box, m.f.topic, m.far, o)
+			}
 			wake = m.relay.Wake
 		}
 		pub, end := m.box.through(m.f.name, m.f.topic, wake)
 		to = pub
-		m.closing = append(m.closing, func() {
-			ctx, cancel := context.WithTimeout(context.Background(), closeBound)
-			defer cancel()
-			if err := end(ctx); err != nil {
-				hook(err)
-			}
-		})
+		m.later("the outbox", end)
 	}
 	o := m.f.options(together, hook)
 	if m.box != nil {

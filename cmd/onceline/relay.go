@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance/report"
 	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/otel"
@@ -21,6 +22,7 @@ import (
 type relayFlags struct {
 	from, schema, to, topic     string
 	metrics                     string
+	transactor                  string
 	migrate, once, pass         bool
 	verbose                     bool
 	workers, batch              int
@@ -42,6 +44,11 @@ kept. What a relay that was killed may have sent is sent again, with the same ID
 the broker refuses for good is parked. The later ones of its key wait, unless --pass;
 "onceline relay held" lists both kinds, releases and drops them.
 
+With --transactor ID it sends in transactions of the broker, where that has some which can
+be prepared (Kafka; PostgreSQL and SQLite): exactly once for consumers that read committed
+messages, whatever is killed. The ID is this relay's alone. Then one relay at a time works
+on the topic: one that is started takes over, and no other relay may send it.
+
 It runs until interrupted, then ends what is under way, within --stop-within. Broker and
 database may come and go while it runs; both must be there at the start.
 
@@ -56,7 +63,8 @@ command line, or a database that isn't fit for it; 3 database or broker can't be
 		Example: `  onceline relay --from postgres://relay@db/shop --to nats://127.0.0.1:4222 --topic orders
   onceline relay --from mysql://relay@db/shop --to sqs:// --topic orders
   onceline relay --from shop.db --to kafka://127.0.0.1:9092 --topic orders --once
-  onceline relay --from shop.db --to nats:// --topic orders --metrics 127.0.0.1:9464`,
+  onceline relay --from shop.db --to nats:// --topic orders --metrics 127.0.0.1:9464
+  onceline relay --from shop.db --to kafka://127.0.0.1:9092 --topic orders --transactor shop-relay`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -66,6 +74,7 @@ command line, or a database that isn't fit for it; 3 database or broker can't be
 	outboxFlags(cmd, &f.from, &f.schema, &f.topic)
 	flags.StringVar(&f.to, "to", os.Getenv(urlEnv), "the broker, as 'onceline help urls' says (default $"+urlEnv+")")
 	flags.Lookup("to").DefValue = "" // it may hold a password
+	flags.StringVar(&f.transactor, "transactor", "", "send in transactions of the broker, under this ID")
 	flags.BoolVar(&f.migrate, "migrate", false, "make the tables that are missing")
 	flags.BoolVar(&f.once, "once", false, "end when nothing is left that can be sent")
 	flags.BoolVar(&f.pass, "pass", false, "send the later messages of a key although one of it is held or parked")
@@ -96,6 +105,8 @@ func (f *relayFlags) check() error {
 		return errors.New("relay: --topic is missing")
 	case f.to == "":
 		return fmt.Errorf("relay: no broker: give --to, or set %s", urlEnv)
+	case f.transactor != "" && (f.window != 0 || f.workers != 2):
+		return errors.New("relay: --workers and --window are for a relay without --transactor, which has one worker and needs no window")
 	case f.workers < 1 || f.workers > dedup.OutboxLanes || f.batch < 1:
 		return fmt.Errorf("relay: --workers is from 1 to %d, --batch at least 1", dedup.OutboxLanes)
 	case f.poll <= 0 || f.within <= 0 || f.window < 0 || f.every < 0:
@@ -134,10 +145,6 @@ func (f *relayFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer closing(conn, stderr)
-	to, err := conn.OpenPublisher(ctx, f.topic)
-	if err != nil {
-		return failure(err)
-	}
 	o := dedup.RelayOptions{Workers: f.workers, Batch: f.batch, Poll: f.poll, Window: f.window, Pass: f.pass, StopTimeout: f.within,
 		ErrorHook: func(err error) { said.printf("onceline: %v", err) }}
 	if box.listen != nil && !f.once {
@@ -149,7 +156,17 @@ func (f *relayFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer unwatch()
-	r := dedup.NewRelay(box, f.topic, to, o)
+	r, err := f.relay(ctx, box, conn, o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		end, done := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+		defer done()
+		if err := r.Close(end); err != nil {
+			said.printf("onceline: close the relay: %v", err)
+		}
+	}()
 	watch(r)
 	tell := func(ctx context.Context) (dedup.OutboxBacklog, error) {
 		b, err := box.OutboxBacklog(ctx, f.topic)
@@ -187,7 +204,7 @@ func (f *relayFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	defer done()
 	left, printErr := tell(end)
 	switch {
-	case err != nil && errors.Is(err, dedup.ErrVerify):
+	case err != nil && (errors.Is(err, dedup.ErrVerify) || errors.Is(err, broker.ErrUnsupported)):
 		return err
 	case err != nil:
 		return runError{err}
@@ -236,6 +253,25 @@ func (f *relayFlags) watch(box *outbox, o *dedup.RelayOptions, numbers, said *li
 			failed(fmt.Errorf("metrics: %w", err))
 		}
 	}, nil
+}
+
+// relay makes the relay, by messages or by transactions.
+func (f *relayFlags) relay(ctx context.Context, box *outbox, conn broker.Conn, o dedup.RelayOptions) (*dedup.Relay, error) {
+	to, err := conn.OpenPublisher(ctx, f.topic) // also where it isn't used: is the topic there?
+	if err != nil {
+		return nil, failure(err)
+	}
+	if f.transactor == "" {
+		return dedup.NewRelay(box, f.topic, to, o), nil
+	}
+	records, ok := box.OutboxStore.(dedup.RelayRecords)
+	if !ok {
+		return nil, errors.New("relay: --transactor needs PostgreSQL or SQLite: this database keeps no record of transactions")
+	}
+	if err := records.VerifyRelays(ctx); err != nil {
+		return nil, failure(err)
+	}
+	return dedup.NewTransactionalRelay(records, f.topic, conn, f.transactor, o), nil
 }
 
 // relayed is what a relay did, in words.

@@ -68,6 +68,7 @@ func (w *watched) waitFor(t *testing.T, text string) {
 }
 
 func TestRelay(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "shop.db")
 	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err != nil {
@@ -78,6 +79,7 @@ func TestRelay(t *testing.T) {
 }
 
 func TestRelayPostgres(t *testing.T) {
+	t.Parallel()
 	if !slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "postgres") {
 		t.Skip("needs a PostgreSQL server: set ONCELINE_REQUIRE=postgres")
 	}
@@ -109,6 +111,7 @@ func TestRelayPostgres(t *testing.T) {
 }
 
 func TestRelayMariaDB(t *testing.T) {
+	t.Parallel()
 	if !slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "mariadb") {
 		t.Skip("needs a MariaDB server: set ONCELINE_REQUIRE=mariadb")
 	}
@@ -235,6 +238,7 @@ type failing struct{}
 func (failing) Write([]byte) (int, error) { return 0, errors.New("no reader") }
 
 func TestRelayUsage(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "shop.db")
 	url := startNATS(t)
 	for _, c := range []struct {
@@ -256,6 +260,7 @@ func TestRelayUsage(t *testing.T) {
 		{[]string{"--topic", "orders", "--from", "postgres://u:secret@127.0.0.1:1/d?connect_timeout=1", "--to", url}, report.ExitUnknown, "refused"},
 		{[]string{"--topic", "orders", "--from", path, "--to", url, "--workers", "0"}, report.ExitUsage, "--workers"},
 		{[]string{"--topic", "orders", "--from", path, "--to", url, "--poll", "0"}, report.ExitUsage, "--poll"},
+		{[]string{"--topic", "orders", "--from", path, "--to", url, "--transactor", "x", "--workers", "3"}, report.ExitUsage, "without --transactor"},
 		{[]string{"--topic", "no such topic", "--from", path, "--to", url, "--migrate"}, report.ExitUsage, "no such topic"},
 		{[]string{"--topic", "orders", "--from", path, "--to", "nats://127.0.0.1:1", "--migrate"}, report.ExitUnknown, "127.0.0.1:1"},
 	} {
@@ -267,7 +272,46 @@ func TestRelayUsage(t *testing.T) {
 	if _, _, code := onceline(t.Context(), "sub", "--url", url, "--subscription", "S/c", "--topic", "orders", "--ensure", "--wait", "50ms"); code != 0 {
 		t.Fatal(code)
 	}
+	if _, stderr, code := onceline(t.Context(), "relay", "--topic", "orders", "--from", path, "--to", url, "--once", "--transactor", "x"); code != report.ExitUsage || !strings.Contains(stderr, "can't be prepared") {
+		t.Errorf("no transactions: exit %d: %s", code, stderr)
+	}
 	if code := run(t.Context(), []string{"relay", "--topic", "orders", "--from", path, "--to", url, "--once"}, failing{}, io.Discard); code != report.ExitUnknown {
 		t.Errorf("nobody reads: exit %d", code)
+	}
+}
+
+// TestRelayTransactor: the messages are in Kafka once, whichever relay sends which.
+func TestRelayTransactor(t *testing.T) {
+	k, err := localstack.StartKafka(t.Context(), localstack.KafkaTopics(1, "orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := k.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	url := "kafka://" + k.Address()
+	path := filepath.Join(t.TempDir(), "shop.db")
+	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	out := dedup.NewOutbox(store, "orders", dedup.OutboxOptions{})
+	for i := range 2 {
+		if err := out.InTx(t.Context(), func(tx *sql.Tx) error {
+			return out.AddTx(t.Context(), tx, broker.Message{ID: fmt.Sprint("order-", i), Key: "k"})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		stdout, stderr, code := onceline(t.Context(), "relay", "--from", path, "--to", url, "--topic", "orders", "--once", "--transactor", "shop")
+		if code != 0 || !strings.HasPrefix(stdout, "sent 1 (1 stored") || !strings.Contains(stdout, "backlog: 0 waiting") {
+			t.Errorf("exit %d: %s%s", code, stdout, stderr)
+		}
+	}
+	stdout, stderr, code := onceline(t.Context(), "sub", "--url", url, "--subscription", "orders/look", "--json", "--wait", "2s")
+	if code != 0 || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, "order-0") || !strings.Contains(stdout, "order-1") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }

@@ -33,3 +33,27 @@ func TestCheckpoints(t *testing.T) {
 		})
 	})
 }
+
+func TestRelayRecords(t *testing.T) {
+	t.Parallel()
+	p := connect(t, start(t), 8)
+	t.Run("pgx", func(t *testing.T) {
+		storetest.RunRelayRecords(t, func(t *testing.T) storetest.RelayRecordsDriver[pgx.Tx] {
+			s, _ := open(t, p, postgres.Options{})
+			return s
+		})
+	})
+	t.Run("database/sql", func(t *testing.T) {
+		db := openSQL(t, p)
+		storetest.RunRelayRecords(t, func(t *testing.T) storetest.RelayRecordsDriver[*sql.Tx] {
+			s, err := postgres.NewSQL(db, postgres.Options{Schema: newSchema(t, p)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return s
+		})
+	})
+}

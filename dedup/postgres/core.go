@@ -214,7 +214,7 @@ func (c *core) Migrate(ctx context.Context) error {
 		if err := q.row(ctx, []any{&there}, "SELECT count(*) > 0 FROM pg_namespace WHERE nspname = $1", c.o.Schema); err != nil {
 			return err
 		}
-		text := strings.ReplaceAll(schema+outboxSchema+checkpointSchema, "{schema}", c.texts.schema)
+		text := strings.ReplaceAll(schema+outboxSchema+checkpointSchema+relaySchema, "{schema}", c.texts.schema)
 		if !there {
 			text = "CREATE SCHEMA " + c.texts.schema + ";\n" + text
 		}

@@ -52,6 +52,9 @@ func outboxSlack(bound time.Duration) time.Duration {
 // that was killed are free when its lease is over: turn.Bound and some seconds.
 func (s *Store) RelayOutbox(ctx context.Context, turn dedup.OutboxTurn, send func(rows []dedup.OutboxRow) []dedup.OutboxFate) (int, error) {
 	t := outboxTurn{s, turn, rand.Int64()}
+	if turn.Owner > 0 {
+		t.number = -turn.Owner // what is below 0 holds up no later owner
+	}
 	var rows []dedup.OutboxRow
 	err := s.Transact(ctx, func(tx *sql.Tx) (err error) {
 		rows, err = t.take(ctx, tx)
@@ -89,7 +92,7 @@ const (
 	// Lanes with such rows, which nobody has.
 	lanesText = `WITH RECURSIVE g (lane) AS (SELECT 0 UNION ALL SELECT lane + 1 FROM g WHERE lane < @lanes - 1)
 	SELECT g.lane FROM g WHERE EXISTS (SELECT 1 FROM onceline_outbox o WHERE ` + outboxDueText + ` AND o.lane = g.lane)
-	AND NOT EXISTS (SELECT 1 FROM onceline_outbox_lane l WHERE l.topic = @topic AND l.lane = g.lane AND l.until > @now)
+	AND NOT EXISTS (SELECT 1 FROM onceline_outbox_lane l WHERE l.topic = @topic AND l.lane = g.lane AND l.until > @now AND (@owner = 0 OR l.turn >= 0))
 	ORDER BY (g.lane + @lanes - @first) % @lanes LIMIT @limit`
 	// Rows that a relay which ended may have sent get the time on them.
 	leftoverText = `UPDATE onceline_outbox AS o SET tried = l.since FROM onceline_outbox_lane l
@@ -123,7 +126,7 @@ func (t *outboxTurn) take(ctx context.Context, tx *sql.Tx) ([]dedup.OutboxRow, e
 		err := scan(&lane)
 		lanes = append(lanes, lane)
 		return err
-	}, lanesText, topic, clock, named("lanes", dedup.OutboxLanes), named("first", t.First), named("limit", t.Lanes))
+	}, lanesText, topic, clock, named("lanes", dedup.OutboxLanes), named("first", t.First), named("limit", t.Lanes), named("owner", t.Owner))
 	if err != nil || len(lanes) == 0 {
 		return nil, err
 	}

@@ -161,7 +161,7 @@ func (s *Store) Close() error {
 // Migrate makes the tables that are missing. Open and New call it.
 func (s *Store) Migrate(ctx context.Context) error {
 	err := s.Transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, schema+outboxSchema+checkpointSchema)
+		_, err := tx.ExecContext(ctx, schema+outboxSchema+checkpointSchema+relaySchema)
 		return err
 	})
 	if err != nil {

@@ -66,7 +66,9 @@ func kafkaServer(p Progress, t conformance.Target, query string, options ...loca
 	} else {
 		t.Like, t.Session = "kafka-group", kafkaServerSession
 	}
-	options, t.ProbeWithin = append(options, p.For(t.Name)), leaderProbe
+	// A transaction that is out of time is aborted when the broker looks next (KAF-F-420).
+	soon := localstack.KafkaConfig(map[string]string{"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"})
+	options, t.ProbeWithin = append([]localstack.KafkaServerOption{soon, p.For(t.Name)}, options...), leaderProbe
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartKafkaServer(ctx, options...)
 		if err != nil {

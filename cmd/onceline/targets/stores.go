@@ -23,7 +23,9 @@ func Stores() []conformance.Store {
 }
 
 // embeddedStores are those that need nothing but a folder.
-func embeddedStores() []conformance.Store { return sqlStores("sqlite", makeFolder, openSQLite) }
+func embeddedStores() []conformance.Store {
+	return append(sqlStores("sqlite", makeFolder, openSQLite), checkpointStores()...)
+}
 
 // sqlStores are the stores in one SQL database.
 func sqlStores(name string, make func(context.Context) (string, func() error, error), open func(context.Context, string) (*database, error)) []conformance.Store {

@@ -15,6 +15,7 @@ import (
 // Redis or Valkey, are applied as often as declared, on a target that shares the server and
 // stops it.
 func TestLocalStores(t *testing.T) {
+	t.Parallel()
 	required := strings.Split(os.Getenv("ONCELINE_REQUIRE"), ",")
 	for _, c := range []struct {
 		name   string
