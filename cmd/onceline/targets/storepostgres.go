@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -16,9 +17,13 @@ import (
 
 // postgresStores are the stores in PostgreSQL; nil for no server.
 func postgresStores(server *storeServer) []conformance.Store {
+	// Migrations take turns, for which one waits no longer than for any other lock.
+	var migrating sync.Mutex
 	prepared := func(ctx context.Context) (string, func() error, error) {
 		address, remove, err := server.make(ctx)
 		if err == nil {
+			migrating.Lock()
+			defer migrating.Unlock()
 			err = preparePostgres(ctx, address)
 		}
 		return address, remove, err
