@@ -20,7 +20,8 @@ type Need uint8
 
 // The needs; they are added up.
 const (
-	NeedFault   Need = 1 << iota // Instance.Inject
+	NeedFault   Need = 1 << iota // Instance.Inject: requests are struck one by one
+	NeedCut                      // Instance.Inject, or else Instance.Cut, on an instance of its own
 	NeedRestart                  // Instance.Restart, on an instance of its own
 	NeedKill                     // Instance.Kill, on an instance of its own
 	NeedNetwork                  // Instance.Network, on an instance of its own
@@ -30,8 +31,10 @@ const (
 
 func (n Need) has(o Need) bool { return n&o != 0 }
 
-// own reports whether the probe does what other probes would notice.
-func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedNetwork | NeedLeader) }
+// own reports whether the probe does what other probes on i would notice.
+func (n Need) own(i *Instance) bool {
+	return n.has(NeedRestart|NeedKill|NeedNetwork|NeedLeader) || n.has(NeedCut) && i.Inject == nil
+}
 
 // Probes returns all probes. Those that wait longest come first, so that a run
 // of several at a time ends soonest.
@@ -46,7 +49,7 @@ func Probes() []Probe {
 		{"rebalance", claims(boundary.FenceRebalance), 0, probeRebalance},
 		{"settle-durable", claims(boundary.SettleDurable), NeedKill, probeSettleDurable},
 		{"settle-on-its-way", claims(boundary.SettleLostRequest, boundary.SettleCancel), NeedFault, probeSettleOnItsWay},
-		{"after-reconnect", claims(boundary.SettleAfterReconnect), NeedFault, probeAfterReconnect},
+		{"after-reconnect", claims(boundary.SettleAfterReconnect), NeedCut, probeAfterReconnect},
 		{"settle-again", claims(boundary.SettleReack, boundary.SettleDouble, boundary.SettleBatchPartial), 0, probeSettleAgain},
 		{"stale", claims(boundary.SettleStale, boundary.SettleForeign), 0, probeStale},
 		{"vendor-stale", claims(boundary.VendorSettleStale, boundary.VendorSettleForeign), 0, probeVendorStale},
@@ -76,7 +79,7 @@ func Probes() []Probe {
 		{"other-topic", claims(boundary.PublishDedupOtherTopic), 0, probeOtherTopic},
 		{"ids", claims(boundary.PublishIDLength, boundary.PublishIDCharset, boundary.PublishDedupLookalikeHeader), 0, probeIDs},
 		{"after-max", claims(boundary.DeliverDeadLetterAfterMax), 0, probeAfterMax},
-		{"reconnect", claims(boundary.DeliverRedeliverReconnect), NeedFault, probeReconnect},
+		{"reconnect", claims(boundary.DeliverRedeliverReconnect), NeedCut, probeReconnect},
 		{"order-redelivery", claims(boundary.DeliverOrderRedelivery), 0, probeOrderRedelivery},
 		{"head-of-line", claims(boundary.DeliverOrderHeadOfLine), 0, probeHeadOfLine},
 		{"dead-letter-content", claims(boundary.DeliverDeadLetterReason, boundary.DeliverDeadLetterAttempts), 0, probeLetter},

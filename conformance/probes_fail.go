@@ -232,7 +232,7 @@ func probeRetryHorizon(ctx context.Context, b *Bench) error {
 // connection may wait for the lost answer long after.
 func (b *Bench) unguarded(ctx context.Context, e ends, guard broker.Publisher) error {
 	if b.Instance.Inject == nil {
-		b.unverifiable("the target has no fault points", boundary.PublishRetryHorizon)
+		b.unverifiable(noFaults(b.Instance), boundary.PublishRetryHorizon)
 		return nil
 	}
 	i, err := b.Inject(Fault{Op: OnPublish, Kind: LoseResponse, Times: 1})

@@ -229,8 +229,8 @@ func (b *Bench) answerCancel(os [2]broker.Outcome, came bool) {
 
 // probeAfterReconnect. Anomaly: an ack over a new connection is taken for one that
 // counts and has no effect, or settles another message. Experiment: receive, have
-// the connection of the receiver cut as it asks for more, wait until messages come
-// over the new one, ack the old delivery, and see whether it comes again.
+// the connection of the receiver cut, as it asks for more where requests can be struck,
+// wait until messages come over the new one, ack the old delivery, and see whether it comes again.
 func probeAfterReconnect(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, nil)
 	if err != nil {
@@ -240,7 +240,7 @@ func probeAfterReconnect(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	i, err := b.Inject(Fault{Op: OnReceive, Kind: CutRequest, Times: 1})
+	i, err := b.Cut(OnReceive)
 	if err != nil {
 		return err
 	}
@@ -279,7 +279,7 @@ func probeAfterReconnect(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// throughCut receives until the fault has cut the connection and another message
+// throughCut receives until the connection has been cut and another message
 // has come over the next one. It returns all that came, acked but for what is asked.
 func (b *Bench) throughCut(ctx context.Context, e ends, i Injection) ([]broker.Delivery, error) {
 	c, err := b.Conn(ctx)

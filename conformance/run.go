@@ -165,7 +165,7 @@ func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) (out r
 	var all sync.WaitGroup
 	var disturbing []Probe
 	for _, p := range probes {
-		if t.Private == nil && (p.Needs.own() || p.Needs.has(NeedQuiet) || shared.Advance != nil) {
+		if t.Private == nil && (p.Needs.own(shared) || p.Needs.has(NeedQuiet) || shared.Advance != nil) {
 			disturbing = append(disturbing, p)
 			continue
 		}
@@ -271,7 +271,7 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 		b.unverifiable("the target is one node, or its nodes can't be killed one by one", p.Claims...)
 		return nil
 	}
-	if b.Target.Private != nil && (p.Needs.own() || b.Instance.Advance != nil) {
+	if b.Target.Private != nil && (p.Needs.own(b.Instance) || b.Instance.Advance != nil) {
 		own, err := b.Target.Private(ctx)
 		if err != nil {
 			return fmt.Errorf("start an instance for this probe: %w", err)
@@ -287,7 +287,10 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 	}
 	switch {
 	case p.Needs.has(NeedFault) && b.Instance.Inject == nil:
-		b.unverifiable("the target has no fault points", p.Claims...)
+		b.unverifiable(noFaults(b.Instance), p.Claims...)
+		return nil
+	case p.Needs.has(NeedCut) && b.Instance.Inject == nil && b.Instance.Cut == nil:
+		b.unverifiable("the target has no fault points, and its connections can't be cut", p.Claims...)
 		return nil
 	case p.Needs.has(NeedNetwork) && b.Instance.Network == nil:
 		b.unverifiable("the target's network can't be silenced", p.Claims...)

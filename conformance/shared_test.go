@@ -29,12 +29,12 @@ func TestProbesThatDisturbRunLastAndAlone(t *testing.T) {
 		return Probe{fmt.Sprint("made-up-", n), claims(boundary.SettleAnswer), needs, func(_ context.Context, b *Bench) error {
 			with := running.Add(1)
 			defer running.Add(-1)
-			if needs.own() && (with > 1 || quietLeft.Load() > 0) {
+			if needs.own(b.Instance) && (with > 1 || quietLeft.Load() > 0) {
 				mu.Lock()
 				wrong = append(wrong, fmt.Sprintf("%d beside %d others, %d before which it runs", n, with-1, quietLeft.Load()))
 				mu.Unlock()
 			}
-			if !needs.own() {
+			if !needs.own(b.Instance) {
 				quietLeft.Add(-1)
 			}
 			b.Answer(boundary.SettleAnswer, boundary.Sent, "seen")

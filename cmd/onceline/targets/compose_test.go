@@ -211,8 +211,9 @@ func TestPlaintext(t *testing.T) {
 	}
 }
 
-// TestTLSTarget: a broker that wants TLS can be silenced in the suite's probes though
-// nobody looks into what it says; faults that strike operations are not verifiable.
+// TestTLSTarget: a broker that wants TLS can be silenced and cut off in the suite's
+// probes though nobody looks into what it says; faults that strike operations are not
+// verifiable.
 func TestTLSTarget(t *testing.T) {
 	t.Parallel()
 	m, err := localstack.StartRabbitMQ(t.Context())
@@ -223,11 +224,12 @@ func TestTLSTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := conformance.Run(t.Context(), target, conformance.Options{Seed: 1, Claims: []string{
-		string(boundary.PublishHalfOpen), string(boundary.DeliverHalfOpen), string(boundary.SettleLostResponse)}})
+		string(boundary.PublishHalfOpen), string(boundary.DeliverHalfOpen), string(boundary.SettleLostResponse),
+		string(boundary.SettleAfterReconnect), string(boundary.DeliverRedeliverReconnect)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Targets[0]; got.Error != "" || len(got.Findings) != 3 {
+	if got := r.Targets[0]; got.Error != "" || len(got.Findings) != 5 {
 		t.Fatalf("%d findings: %s", len(got.Findings), got.Error)
 	}
 	for _, f := range r.Targets[0].Findings {

@@ -17,7 +17,7 @@ import (
 // startElsewhere connects to a broker that runs already. Where it is on this machine
 // and there are fault proxies for its protocol, the suite's connections go through
 // them. Where it wants TLS, or its protocol is none that they know, they carry bytes:
-// the network can be silenced, and no operation be struck.
+// the network can be silenced, connections can be cut, and no operation be struck.
 func startElsewhere(ctx context.Context, product, raw string) (*conformance.Instance, error) {
 	c, err := broker.Open(ctx, raw)
 	if err != nil {
@@ -46,6 +46,8 @@ func startElsewhere(ctx context.Context, product, raw string) (*conformance.Inst
 	i.Network = func(n conformance.Network) error { carry(f, n); return nil }
 	if knows {
 		i.Inject = func(what conformance.Fault) (conformance.Injection, error) { return inject(f, what) }
+	} else {
+		i.Cut = func() (int, error) { return f.Disconnect(), nil }
 	}
 	i.Close = f.Close
 	return i, nil

@@ -18,7 +18,7 @@ import (
 // declares, for the release that the broker says it is. Probes that need restarts are
 // not verifiable on it. Those that need faults are where it listens on this machine's
 // loopback without TLS and there are fault proxies for its protocol; with TLS, or
-// another protocol than these, the network alone can be silenced.
+// another protocol than these, connections can be silenced and cut, and no more.
 func ByURL(raw string) (conformance.Target, error) {
 	scheme, _, ok := strings.Cut(raw, "://")
 	// What mem names lives in one process, so it is no broker that runs elsewhere.
