@@ -12,15 +12,20 @@ import (
 	"github.com/onceline/onceline/conformance/report"
 )
 
-// What restarts or kills the instance that all probes share runs alone, after the
-// others.
+// What restarts or kills the instance that all probes share, or cuts its connections,
+// runs alone, after the others. Where a fault can strike the probe's own requests, a cut
+// disturbs nobody.
 func TestProbesThatDisturbRunLastAndAlone(t *testing.T) {
 	target := nowhere()
 	start := target.Start
 	target.Start = func(ctx context.Context) (*Instance, error) {
 		i, err := start(ctx)
 		i.Restart = func(context.Context) error { return nil }
+		i.Cut = func() (int, error) { return 1, nil }
 		return i, err
+	}
+	if !NeedCut.own(&Instance{}) || NeedCut.own(&Instance{Inject: func(Fault) (Injection, error) { return nil, nil }}) {
+		t.Error("a cut disturbs others where faults don't, and nowhere else")
 	}
 	var running, quietLeft atomic.Int32
 	var mu sync.Mutex
@@ -44,9 +49,12 @@ func TestProbesThatDisturbRunLastAndAlone(t *testing.T) {
 	var probes []Probe
 	for n := range 12 {
 		needs := Need(0)
-		if n%3 == 0 {
+		switch n % 3 {
+		case 0:
 			needs = NeedRestart
-		} else {
+		case 1:
+			needs = NeedCut
+		default:
 			quietLeft.Add(1)
 		}
 		probes = append(probes, probe(n, needs))

@@ -222,8 +222,8 @@ func TestFrontKafka(t *testing.T) {
 	}
 }
 
-// TestFrontBytes: what nobody here can look into can be silenced all the same, and
-// says that no operation of it can be struck.
+// TestFrontBytes: what nobody here can look into can be silenced and cut all the same,
+// and says that no operation of it can be struck.
 func TestFrontBytes(t *testing.T) {
 	at := says(t, `INFO {"tls_required":true}`+"\r\n")
 	f := fronted(t, localstack.NATSName, at, localstack.FrontBytes())
@@ -246,8 +246,18 @@ func TestFrontBytes(t *testing.T) {
 	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.HasPrefix(line, "INFO") {
+	r := bufio.NewReader(c)
+	if line, err := r.ReadString('\n'); err != nil || !strings.HasPrefix(line, "INFO") {
 		t.Errorf("%q, %v", line, err)
+	}
+	if n := f.Disconnect(); n != 1 {
+		t.Errorf("%d connections were cut", n)
+	}
+	if _, err := r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection was cut, and reading from it ends with %v", err)
+	}
+	if n := f.Disconnect(); n != 0 {
+		t.Errorf("%d connections were cut again", n)
 	}
 	if _, err := localstack.Front(t.Context(), localstack.KafkaName, at, localstack.FrontBytes()); !errors.Is(err, localstack.ErrNoFront) {
 		t.Errorf("Kafka's clients would go to the nodes, past the front: %v", err)

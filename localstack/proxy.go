@@ -187,12 +187,17 @@ func (p *proxy) resume() {
 	}
 }
 
-// disconnect closes the connections that have reached the broker.
+// disconnect closes the connections that have reached the broker and haven't ended.
 func (p *proxy) disconnect() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
 	for l := range p.links {
+		select {
+		case <-l.done: // its goroutines are about to take it out
+			continue
+		default:
+		}
 		if l.server != nil {
 			l.close()
 			n++

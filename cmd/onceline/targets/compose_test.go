@@ -216,6 +216,61 @@ func TestPlaintext(t *testing.T) {
 // verifiable.
 func TestTLSTarget(t *testing.T) {
 	t.Parallel()
+	answersByConnection(t, rabbitOverTLS(t), boundary.PublishHalfOpen, boundary.DeliverHalfOpen)
+}
+
+// TestUnknownProtocol: the same for a protocol that no fault proxy knows.
+func TestUnknownProtocol(t *testing.T) {
+	t.Parallel()
+	for _, e := range compose.Endpoints() {
+		if e.Name == "servicebus-sessions" {
+			e.URL = moved(t, e.URL, standIn(t, e.Service))
+			answersByConnection(t, composeTarget(e))
+			return
+		}
+	}
+	t.Error("docker-compose.yml has no such service")
+}
+
+// answersByConnection asks a target for whose requests there are no faults: what cut
+// connections show is as declared, as are the other claims, and a lost answer is not
+// verifiable.
+func answersByConnection(t *testing.T, target conformance.Target, others ...boundary.Claim) {
+	t.Helper()
+	for _, f := range asked(t, target, append(others, boundary.SettleAfterReconnect, boundary.DeliverRedeliverReconnect, boundary.SettleLostResponse)...) {
+		want, why := report.Equal, ""
+		if f.Claim == string(boundary.SettleLostResponse) {
+			want, why = report.NotVerifiable, "nobody would see that the broker applied"
+		}
+		if f.Verdict != want || !strings.Contains(f.Reason, why) {
+			t.Errorf("%s: %s: observed %q, declared %q: %s", f.Claim, f.Verdict, f.Observed, f.Declared, f.Reason)
+		}
+	}
+}
+
+// TestCutThatCutsNothing: a probe notices where connections live on that are said to be
+// cut, and where there were none.
+func TestCutThatCutsNothing(t *testing.T) {
+	t.Parallel()
+	target := rabbitOverTLS(t)
+	start := target.Start
+	for said, want := range map[int]report.Verdict{2: report.Stronger, 0: report.Failed} {
+		target.Start = func(ctx context.Context) (*conformance.Instance, error) {
+			i, err := start(ctx)
+			if err == nil {
+				i.Cut = func() (int, error) { return said, nil }
+			}
+			return i, err
+		}
+		if f := asked(t, target, boundary.SettleAfterReconnect)[0]; f.Verdict != want {
+			t.Errorf("%d said to be cut: %s: observed %q: %s", said, f.Verdict, f.Observed, f.Reason)
+		}
+	}
+}
+
+// rabbitOverTLS is the target of a URL that leads to a RabbitMQ which wants TLS.
+func rabbitOverTLS(t *testing.T) conformance.Target {
+	t.Helper()
 	m, err := localstack.StartRabbitMQ(t.Context())
 	closing(t, m, err)
 	g := newGate(t)
@@ -223,22 +278,23 @@ func TestTLSTarget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := conformance.Run(t.Context(), target, conformance.Options{Seed: 1, Claims: []string{
-		string(boundary.PublishHalfOpen), string(boundary.DeliverHalfOpen), string(boundary.SettleLostResponse),
-		string(boundary.SettleAfterReconnect), string(boundary.DeliverRedeliverReconnect)}})
+	return target
+}
+
+// asked is what a target answers to claims.
+func asked(t *testing.T, target conformance.Target, claims ...boundary.Claim) []report.Finding {
+	t.Helper()
+	o := conformance.Options{Seed: 1}
+	for _, c := range claims {
+		o.Claims = append(o.Claims, string(c))
+	}
+	r, err := conformance.Run(t.Context(), target, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Targets[0]; got.Error != "" || len(got.Findings) != 5 {
-		t.Fatalf("%d findings: %s", len(got.Findings), got.Error)
+	got := r.Targets[0]
+	if got.Error != "" || got.Absent != "" || len(got.Findings) != len(claims) {
+		t.Fatalf("%s%s: %d findings", got.Error, got.Absent, len(got.Findings))
 	}
-	for _, f := range r.Targets[0].Findings {
-		want := report.Equal
-		if f.Claim == string(boundary.SettleLostResponse) {
-			want = report.NotVerifiable
-		}
-		if f.Verdict != want {
-			t.Errorf("%s: %s: observed %q, declared %q: %s", f.Claim, f.Verdict, f.Observed, f.Declared, f.Reason)
-		}
-	}
+	return got.Findings
 }
