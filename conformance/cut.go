@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance/report"
 )
 
@@ -37,6 +38,26 @@ func (wereCut) Remove()      {}
 
 func (wereCut) WaitApplied(context.Context) error {
 	return errors.New("connections were cut, and nobody saw what the broker had applied")
+}
+
+// lostInSilence is lostRequest where no request can be struck: what is sent into a
+// silent network, whose connections are cut before it carries again, never arrives.
+func (b *Bench) lostInSilence(ctx context.Context, p broker.Publisher, m broker.Message) (r broker.Receipt, err error) {
+	b.history.Add(report.Fault, "fault", "", "the network is silent, and no connection is closed")
+	if err := b.Instance.Network(Network{Silent: true}); err != nil {
+		return r, err
+	}
+	defer func() {
+		b.history.Add(report.Fault, "fault", "", "the network carries again")
+		err = errors.Join(err, b.Instance.Network(Network{}))
+	}()
+	try, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	if r = b.Publish(try, p, m)[0]; r.Verdict.OK() {
+		return r, fmt.Errorf("a request that was lost in a silent network is answered: %s", r.Verdict)
+	}
+	_, err = b.Cut(OnPublish)
+	return r, err
 }
 
 // noFaults is why a probe that strikes requests can't run on an instance without

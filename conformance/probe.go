@@ -21,7 +21,8 @@ type Need uint8
 // The needs; they are added up.
 const (
 	NeedFault   Need = 1 << iota // Instance.Inject: requests are struck one by one
-	NeedCut                      // Instance.Inject, or else Instance.Cut, on an instance of its own
+	NeedCut                      // Instance.Inject, or else Instance.Cut on an instance of its own
+	NeedLoss                     // Instance.Inject, or else Cut and Network on an instance of its own
 	NeedRestart                  // Instance.Restart, on an instance of its own
 	NeedKill                     // Instance.Kill, on an instance of its own
 	NeedNetwork                  // Instance.Network, on an instance of its own
@@ -33,7 +34,7 @@ func (n Need) has(o Need) bool { return n&o != 0 }
 
 // own reports whether the probe does what other probes on i would notice.
 func (n Need) own(i *Instance) bool {
-	return n.has(NeedRestart|NeedKill|NeedNetwork|NeedLeader) || n.has(NeedCut) && i.Inject == nil
+	return n.has(NeedRestart|NeedKill|NeedNetwork|NeedLeader) || n.has(NeedCut|NeedLoss) && i.Inject == nil
 }
 
 // Probes returns all probes. Those that wait longest come first, so that a run
@@ -73,7 +74,7 @@ func Probes() []Probe {
 		{"batch", claims(boundary.PublishBatchPartial, boundary.PublishBatchAtomic), 0, probeBatch},
 		{"scope", claims(boundary.PublishDedupScope), 0, probeScope},
 		{"window-anchor", claims(boundary.PublishDedupWindowAnchor), 0, probeWindowAnchor},
-		{"lost-request", claims(boundary.PublishDedupLostRequest), NeedFault, probeLostRequest},
+		{"lost-request", claims(boundary.PublishDedupLostRequest), NeedLoss, probeLostRequest},
 		{"after-purge", claims(boundary.PublishDedupAfterPurge), 0, probeAfterPurge},
 		{"ways", claims(boundary.PublishDedupTwoProducers, boundary.PublishDedupWithinBatch, boundary.PublishDedupOtherKey), 0, probeWays},
 		{"other-topic", claims(boundary.PublishDedupOtherTopic), 0, probeOtherTopic},

@@ -23,7 +23,7 @@ type Network struct {
 }
 
 const (
-	// silence is how long the calls of probeHalfOpen may take by their contexts.
+	// silence is how long calls into a silent network may take by their contexts.
 	silence = 500 * time.Millisecond
 	// silenceGrace is after how long a call that hasn't returned is stuck.
 	silenceGrace = 10 * time.Second

@@ -142,8 +142,9 @@ func (b *Bench) elsewhere(ctx context.Context, m broker.Message) (int, error) {
 // probeLostRequest. Anomaly: a message that never reached the broker is taken for
 // known when it is sent again, because its ID or its number was used up, and is
 // lost. Experiment: drop the request and cut its connection before the broker sees
-// it; publish another message with the same publisher; then send the first one
-// again, unless its receipt was good, and look for both.
+// it, or send it into a silent network and cut all connections there; publish another
+// message with the same publisher; then send the first one again, unless its receipt
+// was good, and look for both.
 func probeLostRequest(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, nil)
 	if err != nil {
@@ -179,9 +180,12 @@ func probeLostRequest(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// lostRequest publishes m with the request lost, and returns what the publisher
-// says of it.
+// lostRequest publishes m with the request lost, and its connection cut, and returns
+// what the publisher says of it.
 func (b *Bench) lostRequest(ctx context.Context, p broker.Publisher, m broker.Message) (broker.Receipt, error) {
+	if b.Instance.Inject == nil {
+		return b.lostInSilence(ctx, p, m)
+	}
 	i, err := b.Inject(Fault{Op: OnPublish, Kind: LoseRequest, Times: 1, Cut: true})
 	if err != nil {
 		return broker.Receipt{}, err

@@ -292,6 +292,9 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 	case p.Needs.has(NeedCut) && b.Instance.Inject == nil && b.Instance.Cut == nil:
 		b.unverifiable("the target has no fault points, and its connections can't be cut", p.Claims...)
 		return nil
+	case p.Needs.has(NeedLoss) && b.Instance.Inject == nil && (b.Instance.Cut == nil || b.Instance.Network == nil):
+		b.unverifiable("the target has no fault points, and its connections can't be silenced and cut", p.Claims...)
+		return nil
 	case p.Needs.has(NeedNetwork) && b.Instance.Network == nil:
 		b.unverifiable("the target's network can't be silenced", p.Claims...)
 		return nil

@@ -123,7 +123,7 @@ func TestProbeIsBounded(t *testing.T) {
 }
 
 func TestProbeThatNeedsWhatIsNotThere(t *testing.T) {
-	for _, need := range []Need{NeedFault, NeedCut, NeedNetwork, NeedRestart, NeedKill} {
+	for _, need := range []Need{NeedFault, NeedCut, NeedLoss, NeedNetwork, NeedRestart, NeedKill} {
 		f := made(t.Context(), need, func(context.Context, *Bench) error { panic("run all the same") })
 		if f.Verdict != report.NotVerifiable || f.Reason == "" {
 			t.Errorf("need %d: %s: %s", need, f.Verdict, f.Reason)

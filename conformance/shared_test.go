@@ -24,8 +24,10 @@ func TestProbesThatDisturbRunLastAndAlone(t *testing.T) {
 		i.Cut = func() (int, error) { return 1, nil }
 		return i, err
 	}
-	if !NeedCut.own(&Instance{}) || NeedCut.own(&Instance{Inject: func(Fault) (Injection, error) { return nil, nil }}) {
-		t.Error("a cut disturbs others where faults don't, and nowhere else")
+	for _, need := range []Need{NeedCut, NeedLoss} {
+		if !need.own(&Instance{}) || need.own(&Instance{Inject: func(Fault) (Injection, error) { return nil, nil }}) {
+			t.Errorf("need %d: a cut disturbs others where there are no faults, and nowhere else", need)
+		}
 	}
 	var running, quietLeft atomic.Int32
 	var mu sync.Mutex

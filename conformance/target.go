@@ -124,8 +124,9 @@ type Instance struct {
 	// Inject arms a fault. Nil: probes that need one are not verifiable.
 	Inject func(f Fault) (Injection, error)
 	// Cut closes all connections between clients and the broker, which goes on, and
-	// returns how many there were. It is asked where there is no Inject, by probes that
-	// need no more than a cut. Nil: they are not verifiable then.
+	// returns how many there were. It is used where there is no Inject, by probes that
+	// need no more than a cut, or than a request which is lost with its connection: sent
+	// into a silent Network, and cut off there. Nil: they are not verifiable then.
 	Cut func() (connections int, err error)
 	// Network changes the network between all clients and the broker. Nil: probes that
 	// need it are not verifiable.

@@ -237,7 +237,7 @@ func TestUnknownProtocol(t *testing.T) {
 // verifiable.
 func answersByConnection(t *testing.T, target conformance.Target, others ...boundary.Claim) {
 	t.Helper()
-	for _, f := range asked(t, target, append(others, boundary.SettleAfterReconnect, boundary.DeliverRedeliverReconnect, boundary.SettleLostResponse)...) {
+	for _, f := range asked(t, target, append(others, boundary.PublishDedupLostRequest, boundary.SettleAfterReconnect, boundary.DeliverRedeliverReconnect, boundary.SettleLostResponse)...) {
 		want, why := report.Equal, ""
 		if f.Claim == string(boundary.SettleLostResponse) {
 			want, why = report.NotVerifiable, "nobody would see that the broker applied"
@@ -249,21 +249,35 @@ func answersByConnection(t *testing.T, target conformance.Target, others ...boun
 }
 
 // TestCutThatCutsNothing: a probe notices where connections live on that are said to be
-// cut, and where there were none.
+// cut, where there were none, and where a network carries that is said to be silent.
 func TestCutThatCutsNothing(t *testing.T) {
 	t.Parallel()
+	says := func(n int) func(*conformance.Instance) {
+		return func(i *conformance.Instance) { i.Cut = func() (int, error) { return n, nil } }
+	}
+	carries := func(i *conformance.Instance) { i.Network = func(conformance.Network) error { return nil } }
 	target := rabbitOverTLS(t)
 	start := target.Start
-	for said, want := range map[int]report.Verdict{2: report.Stronger, 0: report.Failed} {
+	for _, x := range []struct {
+		claim boundary.Claim
+		spoil func(*conformance.Instance)
+		want  report.Verdict
+		seen  string
+	}{
+		{boundary.SettleAfterReconnect, says(2), report.Stronger, "the message didn't come again"},
+		{boundary.SettleAfterReconnect, says(0), report.Failed, "there was none to cut"},
+		{boundary.PublishDedupLostRequest, says(2), report.Weaker, "stored twice"},
+		{boundary.PublishDedupLostRequest, carries, report.Failed, "lost in a silent network is answered"},
+	} {
 		target.Start = func(ctx context.Context) (*conformance.Instance, error) {
 			i, err := start(ctx)
 			if err == nil {
-				i.Cut = func() (int, error) { return said, nil }
+				x.spoil(i)
 			}
 			return i, err
 		}
-		if f := asked(t, target, boundary.SettleAfterReconnect)[0]; f.Verdict != want {
-			t.Errorf("%d said to be cut: %s: observed %q: %s", said, f.Verdict, f.Observed, f.Reason)
+		if f := asked(t, target, x.claim)[0]; f.Verdict != x.want || !strings.Contains(f.Reason, x.seen) {
+			t.Errorf("%s: %s: observed %q: %s; want %s: %s", f.Claim, f.Verdict, f.Observed, f.Reason, x.want, x.seen)
 		}
 	}
 }
