@@ -64,7 +64,7 @@ func (b *Bench) lostInSilence(ctx context.Context, p broker.Publisher, m broker.
 // Inject.
 func noFaults(i *Instance) string {
 	if i.Cut != nil {
-		return "faults strike the target's connections and not its requests: nobody would see that the broker applied one whose answer is lost"
+		return "faults strike whole connections here, not single requests, and nobody would see that the broker applied one whose answer is lost"
 	}
 	return "the target has no fault points"
 }
