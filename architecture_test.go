@@ -74,7 +74,8 @@ var rooms = []struct {
 	{"bridge", []string{"broker", "broker/boundary", "dedup"}, false},
 	{"pipeline", []string{"broker", "dedup"}, false},
 	{"docs", nil, false},
-	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "bridge", "dedup", "dedup/audit", "dedup/mysql", "dedup/postgres", "dedup/redis", "dedup/sqlite", "broker/driver/paired"}, true},
+	{"internal/sidebyside", nil, false}, // for tests alone
+	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "bridge", "pipeline", "dedup", "dedup/audit", "dedup/mysql", "dedup/otel", "dedup/postgres", "dedup/redis", "dedup/sqlite", "broker/driver/paired"}, true},
 }
 
 func TestImports(t *testing.T) {
@@ -204,30 +205,65 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-var caseTest = regexp.MustCompile("`([a-z/]+)` (Test[A-Za-z0-9]+)")
+var (
+	caseRow  = regexp.MustCompile(`(?m)^\| (\S+/\S+#\d+) \|(.+)\|(.+)\|$`)
+	caseTest = regexp.MustCompile("`([a-z/]+)` (Test[A-Za-z0-9]+)")
+)
 
-// TestCases: each test that docs/cases.md names is in the package that it names.
+// TestCases: each row of docs/cases.md names tests that are there, the first of which
+// carries the report's ID, and no report is left out that stood there.
 func TestCases(t *testing.T) {
 	page, err := os.ReadFile("docs/cases.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := caseTest.FindAllStringSubmatch(string(page), -1)
-	if len(named) < 30 {
-		t.Fatalf("%d tests are named", len(named))
+	rows := caseRow.FindAllStringSubmatch(string(page), -1)
+	reports := map[string]bool{}
+	for _, row := range rows {
+		reports[row[1]] = true
 	}
-	for _, n := range named {
-		files, err := filepath.Glob(filepath.Join(n[1], "*_test.go"))
+	if len(reports) < 110 {
+		t.Errorf("%d reports in %d rows", len(reports), len(rows))
+	}
+	shared := texts(t, "dedup/internal/storetest/*.go") // what all stores are asked
+	for _, row := range rows {
+		id := row[1]
+		named := caseTest.FindAllStringSubmatch(row[3], -1)
+		if len(named) == 0 {
+			t.Errorf("%s: no test", id)
+		}
+		for i, n := range named {
+			text := texts(t, filepath.Join(n[1], "*_test.go"))
+			before, after, found := strings.Cut(text, "\nfunc "+n[2]+"(")
+			if !found {
+				t.Errorf("%s: %s has no %s", id, n[1], n[2])
+			}
+			// In its comment or its body.
+			before = before[strings.LastIndex(before, "\n}\n")+1:]
+			body, _, _ := strings.Cut(after, "\n}\n")
+			if i == 0 && !strings.Contains(before+body, id) && !(strings.HasPrefix(n[1], "dedup/") && strings.Contains(shared, id)) {
+				t.Errorf("%s: %s of %s doesn't say that it is its test", id, n[2], n[1])
+			}
+		}
+	}
+}
+
+// texts are the files of a pattern, one behind the other.
+func texts(t *testing.T, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(files, func(file string) bool {
-			text, err := os.ReadFile(file)
-			return err == nil && strings.Contains(string(text), "\nfunc "+n[2]+"(")
-		}) {
-			t.Errorf("%s has no %s", n[1], n[2])
-		}
+		all.Write(text)
 	}
+	return all.String()
 }
 
 var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)

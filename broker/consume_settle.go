@@ -233,8 +233,8 @@ func (s *settler) askPending() {
 		}
 	}
 	if n := len(s.pending); n > 0 {
-		s.o.ErrorHook(Errorf(ErrUnknownOutcome, nil, "consume ends: %d settles, from %q on, wait for a commit that earlier messages hold up; they may come again",
-			n, s.pending[0].d.ID))
+		s.o.ErrorHook(Errorf(ErrUnknownOutcome, nil, "consume ends: not committed behind earlier messages: %s, from %q on; what wasn't may come again",
+			amount(n, "settle"), s.pending[0].d.ID))
 	}
 }
 
@@ -282,7 +282,7 @@ func (c *consumer) ackFirst(ds []Delivery) []Delivery {
 			break
 		}
 		if n >= asks || !sleep(ctx, askPause.pause(n, c.o.Rand), nil) {
-			c.report(fmt.Errorf("consume: %d messages not handled, their acks aren't confirmed: %w", open, last))
+			c.report(fmt.Errorf("consume: %s not handled, for want of a confirmed ack: %w", amount(open, "message"), last))
 			break
 		}
 	}

@@ -148,7 +148,7 @@ func (c *consumer) handled(w *worker, t *task, err error) (report error) {
 	default:
 		attempt = c.attempts.fail(t.d)
 		if c.o.MaxAttempts > 0 && attempt >= c.o.MaxAttempts {
-			err = fmt.Errorf("after %d attempts: %w", attempt, err)
+			err = fmt.Errorf("after %s: %w", amount(attempt, "attempt"), err)
 			c.bury(t, err)
 			break
 		}
@@ -317,8 +317,8 @@ func (c *consumer) leave() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running > 0 {
-		return Errorf(ErrUnknownOutcome, errDrained, "consume: %d handlers don't return; their messages and %d others aren't settled",
+		return Errorf(ErrUnknownOutcome, errDrained, "consume: handlers that don't return: %d; messages that aren't settled: theirs and %d more",
 			c.running, c.inFlight-c.running)
 	}
-	return Errorf(ErrUnknownOutcome, errDrained, "consume: %d messages aren't settled", c.inFlight)
+	return Errorf(ErrUnknownOutcome, errDrained, "consume: not settled: %s", amount(c.inFlight, "message"))
 }

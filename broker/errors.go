@@ -36,3 +36,11 @@ func Errorf(kind, cause error, format string, args ...any) error {
 	}
 	return fmt.Errorf("%w: %w: %w", what, kind, cause)
 }
+
+// amount is n of what one is called in errors: "1 attempt", "2 attempts".
+func amount(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

@@ -293,7 +293,7 @@ func (t *try) wait(ctx context.Context) bool {
 		pause = min(pause, room/2) // the rest of the time is worth an attempt
 	}
 	first := t.left[0]
-	t.policy.ErrorHook(fmt.Errorf("attempt %d, %d of %d messages to be sent again: %w", t.attempts, len(t.left), len(t.msgs), t.receipts[first].Err))
+	t.policy.ErrorHook(fmt.Errorf("attempt %d, %d of %s to be sent again: %w", t.attempts, len(t.left), amount(len(t.msgs), "message"), t.receipts[first].Err))
 	if sleep(ctx, pause, t.stop) {
 		return true
 	}
@@ -313,7 +313,7 @@ func (t *try) dropLate(now time.Time) {
 			still = append(still, i)
 			continue
 		}
-		t.receipts[i].Err = Errorf(ErrWindowExceeded, t.receipts[i].Err, "publish %q: after %d attempts", t.msgs[i].ID, t.attempts)
+		t.receipts[i].Err = Errorf(ErrWindowExceeded, t.receipts[i].Err, "publish %q: after %s", t.msgs[i].ID, amount(t.attempts, "attempt"))
 	}
 	t.left = still
 }
@@ -323,9 +323,9 @@ func (t *try) giveUp(cause error) {
 	for _, i := range t.left {
 		r := &t.receipts[i]
 		if cause != nil && !errors.Is(r.Err, cause) {
-			r.Err = fmt.Errorf("after %d attempts: %w: %w", t.attempts, cause, r.Err)
+			r.Err = fmt.Errorf("after %s: %w: %w", amount(t.attempts, "attempt"), cause, r.Err)
 		} else {
-			r.Err = fmt.Errorf("after %d attempts: %w", t.attempts, r.Err)
+			r.Err = fmt.Errorf("after %s: %w", amount(t.attempts, "attempt"), r.Err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -250,6 +251,19 @@ func TestRetryElapsed(t *testing.T) {
 			t.Errorf("took %s", d)
 		}
 	})
+}
+
+// Errors count in English.
+func TestRetrySaysHowOften(t *testing.T) {
+	for attempts, want := range map[int]string{1: "after 1 attempt: ", 2: "after 2 attempts: "} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &fakePublisher{answer: script(kind(broker.ErrBusy))}
+			r := broker.Retry(p, broker.RetryPolicy{Attempts: attempts, ErrorHook: func(error) {}})
+			if _, err := r.Publish(t.Context(), broker.Message{ID: "a"}); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q in it", err, want)
+			}
+		})
+	}
 }
 
 // The context ends while an attempt is under way, and in a pause.

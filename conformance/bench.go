@@ -31,6 +31,7 @@ type Bench struct {
 	conns    []broker.Conn
 	workers  []*worker
 	stores   []benchStore
+	others   []*Instance // brokers that the probe has started beside its own
 	ensured  []broker.Entity
 	findings map[boundary.Claim]answer
 	notes    []string
@@ -377,7 +378,7 @@ func (b *Bench) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	b.mu.Lock()
-	workers, conns, ensured := b.workers, b.conns, b.ensured
+	workers, conns, ensured, others := b.workers, b.conns, b.ensured, b.others
 	b.mu.Unlock()
 	for _, w := range workers {
 		w.stop()
@@ -388,6 +389,11 @@ func (b *Bench) close() {
 		}
 	}
 	b.closeStores()
+	for _, other := range others {
+		if err := other.close(ctx); err != nil {
+			b.Note("cleanup: %v", err)
+		}
+	}
 	if err := b.cleanup(ctx, ensured); err != nil {
 		b.Note("cleanup: %v", err)
 	}

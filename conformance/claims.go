@@ -33,7 +33,13 @@ func Lookup(id boundary.Claim) (Claim, bool) {
 
 func answers(as ...boundary.Answer) []boundary.Answer { return as }
 
-var catalogue = slices.Concat(brokerClaims, guardedClaims())
+var catalogue = byHop(slices.Concat(brokerClaims, guardedClaims(), txnClaims, checkpointClaims))
+
+// byHop puts claims in the order of their hops, and leaves them as they are within one.
+func byHop(cs []Claim) []Claim {
+	slices.SortStableFunc(cs, func(a, b Claim) int { return a.Hop - b.Hop })
+	return cs
+}
 
 var brokerClaims = []Claim{
 	{boundary.PublishAckDurable, 1,

@@ -21,6 +21,9 @@ type benchStore struct {
 	guard   Guard
 }
 
+// on says of which kind a store is, and in which database.
+func (s *benchStore) on() string { return s.Kind + " on " + s.Name }
+
 // openStores makes the target's stores of all kinds that have a claim in one of the
 // scenarios, and answers the claims of those that can't be had. own says that a
 // process of its own will use them.
@@ -41,7 +44,7 @@ func (b *Bench) openStores(ctx context.Context, own bool, scenarios ...string) e
 			}
 			continue
 		}
-		why, err := b.openStore(ctx, kind, own)
+		why, err := b.openKind(ctx, kind, own)
 		if err != nil {
 			return err
 		}
@@ -54,10 +57,11 @@ func (b *Bench) openStores(ctx context.Context, own bool, scenarios ...string) e
 	return nil
 }
 
-// openStore makes the target's store of a kind, or says why it can't be had.
-func (b *Bench) openStore(ctx context.Context, kind string, own bool) (why string, err error) {
+// openKind makes the target's stores of a kind that are there, or says why there is none.
+func (b *Bench) openKind(ctx context.Context, kind string, own bool) (why string, err error) {
+	opened := 0
 	for _, s := range b.Target.Stores {
-		if s.Kind != kind {
+		if s.Kind != kind || s.Spare && opened > 0 {
 			continue
 		}
 		if own && !workersReady.Load() {
@@ -72,19 +76,22 @@ func (b *Bench) openStore(ctx context.Context, kind string, own bool) (why strin
 			continue // another of the kind may be there
 		}
 		if err != nil {
-			return "", fmt.Errorf("make the store %s on %s: %w", kind, s.Name, err)
+			return "", fmt.Errorf("make the store %s: %w", made.on(), err)
 		}
 		made.guard, err = s.Open(ctx, made.address)
 		b.mu.Lock()
 		b.stores = append(b.stores, made)
 		b.mu.Unlock()
 		if err != nil {
-			return "", fmt.Errorf("open the store %s on %s: %w", kind, s.Name, err)
+			return "", fmt.Errorf("open the store %s: %w", made.on(), err)
 		}
 		b.history.Add(report.Store, kind, "", "opened on %s", s.Name)
-		return "", nil
+		opened++
 	}
-	if why == "" {
+	switch {
+	case opened > 0:
+		return "", nil
+	case why == "":
 		why = "the target has no store of this kind"
 	}
 	return why, nil
@@ -105,12 +112,12 @@ func (b *Bench) closeStores() {
 	for _, s := range stores {
 		if s.guard != nil {
 			if err := s.guard.Close(); err != nil {
-				b.Note("cleanup: close the store %s: %v", s.Kind, err)
+				b.Note("cleanup: close the store %s: %v", s.on(), err)
 			}
 		}
 		if s.remove != nil {
 			if err := s.remove(); err != nil {
-				b.Note("cleanup: remove the store %s: %v", s.Kind, err)
+				b.Note("cleanup: remove the store %s: %v", s.on(), err)
 			}
 		}
 	}
@@ -132,9 +139,9 @@ func (b *Bench) handle(ctx context.Context, d *broker.Delivery, who string) erro
 			err = s.guard.Apply(ctx, d.Message, d.Position, func(Step) {})
 		}
 		if err != nil && !errors.Is(err, ErrParked) && !errors.Is(err, ErrAgain) {
-			return fmt.Errorf("%s on %s: %q by %s: %w", s.Kind, s.Name, d.ID, who, err)
+			return fmt.Errorf("%s: %q by %s: %w", s.on(), d.ID, who, err)
 		}
-		b.history.Add(report.Store, s.Kind, d.ID, "asked by %s: %s", who, verdict(err))
+		b.history.Add(report.Store, s.Kind, d.ID, "%s, asked by %s: %s", s.Name, who, verdict(err))
 	}
 	return nil
 }
@@ -145,20 +152,25 @@ func (b *Bench) loseAnswers(ctx context.Context, d *broker.Delivery, who string)
 	b.Effect(d.ID, who+", which hears no answer")
 	for _, s := range b.stores {
 		lost := s.guard.LoseAnswer()
+		deadline := time.Now().Add(inHand)
 		err := s.guard.Apply(ctx, d.Message, d.Position, func(Step) {})
+		// A database that is slow may have it come again before there is an answer to lose.
+		for errors.Is(err, ErrAgain) && !lost() && time.Now().Before(deadline) && sleep(ctx, 20*time.Millisecond) {
+			err = s.guard.Apply(ctx, d.Message, d.Position, func(Step) {})
+		}
 		if err != nil && !errors.Is(err, ErrParked) && !errors.Is(err, ErrAgain) {
-			return fmt.Errorf("%s on %s: %q by %s: %w", s.Kind, s.Name, d.ID, who, err)
+			return fmt.Errorf("%s: %q by %s: %w", s.on(), d.ID, who, err)
 		}
 		if !lost() {
-			return fmt.Errorf("%s on %s: no answer was lost", s.Kind, s.Name)
+			return fmt.Errorf("%s: no answer was lost", s.on())
 		}
 		n, counted := s.guard.Effects(ctx, d.ID)
 		if counted != nil {
 			return counted
 		}
-		b.history.Add(report.Store, s.Kind, d.ID, "the answer is lost and the effect is %s; to %s it says: %s", applied(n), who, verdict(err))
+		b.history.Add(report.Store, s.Kind, d.ID, "%s: the answer is lost and the effect is %s; to %s it says: %s", s.Name, applied(n), who, verdict(err))
 		if n == 0 {
-			return fmt.Errorf("%s on %s: the effect whose answer is lost isn't there", s.Kind, s.Name)
+			return fmt.Errorf("%s: the effect whose answer is lost isn't there", s.on())
 		}
 	}
 	return nil
@@ -175,19 +187,38 @@ func (b *Bench) answerEffects(ctx context.Context, scenario, id, what string) er
 	return b.answerStores(ctx, scenario, id, what)
 }
 
-// answerStores is answerEffects without the claim that has no store.
+// answerStores is answerEffects without the claim that has no store. Of several stores
+// of one kind that part, the one that isn't as declared answers.
 func (b *Bench) answerStores(ctx context.Context, scenario, id, what string) error {
-	for _, s := range b.stores {
+	type said struct {
+		answer
+		by []string
+	}
+	all := map[boundary.Claim]*said{}
+	for i := range b.stores {
+		s := &b.stores[i]
 		c, ok := Lookup(effectClaim(s.Kind, scenario))
 		if !ok {
 			continue
 		}
 		n, err := s.guard.Effects(ctx, id)
 		if err != nil {
-			return fmt.Errorf("count the effects in %s on %s: %w", s.Kind, s.Name, err)
+			return fmt.Errorf("count the effects in %s: %w", s.on(), err)
 		}
-		b.history.Add(report.Store, s.Kind, id, "%s", applied(n))
-		b.conclude(c.ID, answer{observed: times(n), reason: fmt.Sprintf("%s by %s on %s: %s", applied(n), s.Kind, s.Name, what)})
+		b.history.Add(report.Store, s.Kind, id, "%s: %s", s.Name, applied(n))
+		of := all[c.ID]
+		if of == nil {
+			of = &said{answer: answer{observed: times(n)}}
+			all[c.ID] = of
+		}
+		if times(n) != b.Target.Boundary.Entries[c.ID].Declared {
+			of.observed = times(n)
+		}
+		of.by = append(of.by, fmt.Sprintf("%s by %s", applied(n), s.on()))
+	}
+	for c, of := range all {
+		of.reason = fmt.Sprintf("%s: %s", strings.Join(of.by, ", "), what)
+		b.conclude(c, of.answer)
 	}
 	return nil
 }

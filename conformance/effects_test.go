@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/boundary"
@@ -18,9 +19,11 @@ import (
 type counted struct {
 	says   []error
 	asked  int
-	lost   bool
+	lostAt int // how often it is asked before an answer is lost
 	closed int
 }
+
+const never = 1 << 30
 
 func (c *counted) Apply(context.Context, broker.Message, broker.Position, func(Step)) error {
 	err := c.says[min(c.asked, len(c.says)-1)]
@@ -28,7 +31,7 @@ func (c *counted) Apply(context.Context, broker.Message, broker.Position, func(S
 	return err
 }
 
-func (c *counted) LoseAnswer() func() bool                      { return func() bool { return c.lost } }
+func (c *counted) LoseAnswer() func() bool                      { return func() bool { return c.asked >= c.lostAt } }
 func (c *counted) Effects(context.Context, string) (int, error) { return c.asked, nil }
 func (c *counted) Close() error                                 { c.closed++; return nil }
 
@@ -56,16 +59,18 @@ func storeBench(target Target) *Bench {
 	return &Bench{Target: &target, history: newHistory(), findings: map[boundary.Claim]answer{}}
 }
 
-// TestStoresThatAreThere: the first store of a kind that is there is used; what isn't
-// there, and what the target can't have, is no pass.
+// TestStoresThatAreThere: the stores of a kind that are there are used, but a spare one
+// only where no other is; what isn't there, and what the target can't have, is no pass.
 func TestStoresThatAreThere(t *testing.T) {
 	var removed int
 	inbox := &counted{says: []error{nil}}
-	b := storeBench(Target{Stores: []Store{missingStore(Inbox), inbox.store(Inbox, "there", &removed), missingStore(Lease)}})
+	spare := inbox.store(Inbox, "spare", &removed)
+	spare.Spare = true
+	b := storeBench(Target{Stores: []Store{missingStore(Inbox), inbox.store(Inbox, "there", &removed), spare, inbox.store(Inbox, "too", &removed), missingStore(Lease)}})
 	if err := b.openStores(t.Context(), false, replayed); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.stores) != 1 || b.stores[0].Name != "there" {
+	if len(b.stores) != 2 || b.stores[0].Name != "there" || b.stores[1].Name != "too" {
 		t.Errorf("opened %+v", b.stores)
 	}
 	for id, want := range map[boundary.Claim]struct {
@@ -84,8 +89,39 @@ func TestStoresThatAreThere(t *testing.T) {
 		t.Error("the inbox is there, and its claim is answered before it was asked")
 	}
 	b.closeStores()
-	if inbox.closed != 1 || removed != 1 {
+	if inbox.closed != 2 || removed != 2 {
 		t.Errorf("closed %d times, removed %d times", inbox.closed, removed)
+	}
+	b = storeBench(Target{Stores: []Store{missingStore(Inbox), spare}})
+	if err := b.openStores(t.Context(), false, replayed); err != nil || len(b.stores) != 1 {
+		t.Errorf("a spare one alone: opened %+v, %v", b.stores, err)
+	}
+	b.closeStores()
+}
+
+// TestStoresThatPart: of two stores of a kind the one that isn't as declared answers,
+// whichever comes first, and the reason names both.
+func TestStoresThatPart(t *testing.T) {
+	for _, wrongFirst := range []bool{true, false} {
+		var removed int
+		fine, wrong := &counted{asked: 1}, &counted{asked: 2}
+		stores := []Store{fine.store(Inbox, "fine", &removed), wrong.store(Inbox, "wrong", &removed)}
+		if wrongFirst {
+			slices.Reverse(stores)
+		}
+		for _, c := range []struct{ declared, want boundary.Answer }{{boundary.Once, boundary.Twice}, {boundary.Twice, boundary.Once}} {
+			b := storeBench(Target{Stores: stores, Boundary: boundary.Boundary{Entries: map[boundary.Claim]boundary.Entry{boundary.EffectInboxReplay: {Declared: c.declared}}}})
+			if err := b.openStores(t.Context(), false, replayed); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.answerEffects(t.Context(), replayed, "m", "as told"); err != nil {
+				t.Fatal(err)
+			}
+			if a := b.findings[boundary.EffectInboxReplay]; a.observed != c.want || !strings.Contains(a.reason, "once by inbox on fine") || !strings.Contains(a.reason, "2 times by inbox on wrong") {
+				t.Errorf("declared %s: %+v", c.declared, a)
+			}
+			b.closeStores()
+		}
 	}
 }
 
@@ -125,19 +161,22 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatWasNotLost ends the probe: it would tell nothing.
+// TestAnAnswerThatWasNotLost ends the probe: it would tell nothing. One that is lost only
+// when the message has come again, for a slow database, will do.
 func TestAnAnswerThatWasNotLost(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		var removed int
-		store := &counted{says: []error{ErrAgain}, lost: lost}
-		b := storeBench(Target{Stores: []Store{store.store(Inbox, "there", &removed)}})
-		if err := b.openStores(t.Context(), false, commitUnknown); err != nil {
-			t.Fatal(err)
-		}
-		err := b.loseAnswers(t.Context(), &broker.Delivery{Message: broker.Message{ID: "m"}}, "the consumer")
-		if (err == nil) != lost {
-			t.Errorf("lost %v: %v", lost, err)
-		}
+	for lostAt, want := range map[int]bool{0: true, 3: true, never: false} {
+		synctest.Test(t, func(t *testing.T) {
+			var removed int
+			store := &counted{says: []error{ErrAgain}, lostAt: lostAt}
+			b := storeBench(Target{Stores: []Store{store.store(Inbox, "there", &removed)}})
+			if err := b.openStores(t.Context(), false, commitUnknown); err != nil {
+				t.Fatal(err)
+			}
+			err := b.loseAnswers(t.Context(), &broker.Delivery{Message: broker.Message{ID: "m"}}, "the consumer")
+			if (err == nil) != want {
+				t.Errorf("lost at %d, asked %d times: %v", lostAt, store.asked, err)
+			}
+		})
 	}
 }
 

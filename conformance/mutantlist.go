@@ -12,11 +12,15 @@ const (
 	publishing = "publish"
 	receiving  = "receive"
 	settling   = "settle"
+
+	transacting = "transact"
 )
 
 // Mutants returns those that break any adapter: what they do wrong is against the
 // contract.
-func Mutants() []Mutant { return slices.Concat(publishMutants(), receiveMutants(), settleMutants()) }
+func Mutants() []Mutant {
+	return slices.Concat(publishMutants(), receiveMutants(), settleMutants(), txnMutants())
+}
 
 func publishMutants() []Mutant {
 	return []Mutant{

@@ -16,7 +16,7 @@ import (
 type Mutant struct {
 	Name  string
 	On    string // the target whose adapter it is; "" for one that breaks any
-	Layer string // "publish", "receive" or "settle"
+	Layer string // "publish", "receive", "settle" or "transact"
 	Does  string // what is wrong with it, in a sentence
 	Claim boundary.Claim
 	// Answer is what the claim's probe then observes: on the reference implementation
@@ -35,6 +35,8 @@ type mutation struct {
 
 	openPublisher   func(ctx context.Context, next driver.Conn, topic string, o broker.PublisherOptions) (driver.Publisher, error)
 	receiverOptions func(broker.ReceiverOptions) broker.ReceiverOptions
+
+	txn txnMutation
 }
 
 // wrap breaks a connection. One that driver.New didn't make is left as it is; nil is no
@@ -47,7 +49,11 @@ func (m *Mutant) wrap(c broker.Conn) broker.Conn {
 	if !ok {
 		return c
 	}
-	return driver.New(&mutantConn{Conn: inner, m: m.broken})
+	broken := &mutantConn{Conn: inner, m: m.broken}
+	if _, ok := inner.(driver.Transacting); ok {
+		return driver.New(transactingMutant{broken})
+	}
+	return driver.New(broken)
 }
 
 type mutantConn struct {

@@ -11,7 +11,7 @@ import (
 )
 
 // AllMutants returns those of [Mutants] and those that break the adapter of one target.
-func AllMutants() []Mutant { return append(Mutants(), brokerMutants()...) }
+func AllMutants() []Mutant { return slices.Concat(Mutants(), brokerMutants()) }
 
 // MutantsOf returns those that break the adapter of the target of that name in a way
 // that its broker invites. The suite knows no adapter: each is one that a wrapper of
@@ -27,7 +27,7 @@ func MutantsOf(target string) []Mutant {
 }
 
 func brokerMutants() []Mutant {
-	return []Mutant{
+	return append(txnMutantsOf(), []Mutant{
 		{"deletes-on-receipt", "sqs-standard", receiving, "It deletes a message as soon as it has received it.",
 			boundary.EffectCrashBefore, boundary.Lost, ackBefore()},
 		{"deletes-by-message-id", "sqs-standard", settling, "It keeps the receipt handle under the message's ID, and a late delete uses the new holder's.",
@@ -82,7 +82,7 @@ func brokerMutants() []Mutant {
 			boundary.SettleAfterReconnect, boundary.ClaimedLost, ackOnPoll()},
 		{"publishes-with-acks-0", "kafka-share", publishing, "It produces with acks=0, and says Stored as the request has left.",
 			boundary.PublishHalfOpen, boundary.Guessed, mutation{publish: publishUnseen}},
-	}
+	}...)
 }
 
 // downInstead says of a publish that its credentials kept out that the broker is down.

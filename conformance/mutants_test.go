@@ -25,7 +25,7 @@ func TestMutantsAreComplete(t *testing.T) {
 		if !strings.HasPrefix(m.Does, "It ") && !strings.HasPrefix(m.Does, "Its ") || !strings.HasSuffix(m.Does, ".") {
 			t.Errorf("%s: %q", m.Name, m.Does)
 		}
-		if !slices.Contains([]string{publishing, receiving, settling}, m.Layer) {
+		if !slices.Contains([]string{publishing, receiving, settling, transacting}, m.Layer) {
 			t.Errorf("%s: layer %q", m.Name, m.Layer)
 		}
 		if got, err := mutantOf(m.Name); err != nil || got.Name != m.Name || got.On != m.On {

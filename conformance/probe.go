@@ -36,7 +36,7 @@ func (n Need) own() bool { return n.has(NeedRestart | NeedKill | NeedNetwork | N
 // Probes returns all probes. Those that wait longest come first, so that a run
 // of several at a time ends soonest.
 func Probes() []Probe {
-	return []Probe{
+	return append(append(txnProbes(), checkpointProbes()...), []Probe{
 		{"zombie", effectClaims(zombied), 0, probeZombie},
 		{"exactly-once", claims(boundary.DeliverExactlyOnce), NeedFault | NeedQuiet, probeExactlyOnce},
 		{"crash", claims(boundary.DeliverRedeliverCrash, boundary.EffectCrashAfterEffect), 0, probeCrash},
@@ -102,7 +102,7 @@ func Probes() []Probe {
 		{"missing-entity", claims(boundary.PublishMissingEntity), 0, probeMissingEntity},
 		{"unauthorized", claims(boundary.PublishUnauthorized), 0, probeUnauthorized},
 		{"documented", claims(boundary.PublishScheduled, boundary.PublishRegion), 0, probeDocumented},
-	}
+	}...)
 }
 
 func claims(ids ...boundary.Claim) []boundary.Claim { return ids }

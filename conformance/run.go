@@ -77,7 +77,7 @@ func RunAll(ctx context.Context, targets []Target, o Options) (*report.Report, e
 	}
 	places := make(chan struct{}, o.Targets)
 	var all sync.WaitGroup
-	for i := range targets {
+	for _, i := range inTurn(targets) {
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
@@ -89,6 +89,19 @@ func RunAll(ctx context.Context, targets []Target, o Options) (*report.Report, e
 	r.Summary.Interrupted = ctx.Err() != nil
 	r.Summarise()
 	return r, nil
+}
+
+// inTurn returns the places of the targets, the long ones first: one that begins as
+// the others end would be all that runs then.
+func inTurn(targets []Target) (places []int) {
+	for _, long := range []bool{true, false} {
+		for i := range targets {
+			if targets[i].Long == long {
+				places = append(places, i)
+			}
+		}
+	}
+	return places
 }
 
 func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) (out report.Target) {

@@ -214,3 +214,27 @@ func TestAmounts(t *testing.T) {
 		}
 	}
 }
+
+// Long targets are asked first, and stand in the report where they were given.
+func TestLongTargetsAreFirst(t *testing.T) {
+	var asked []string
+	var ts []Target
+	for _, name := range []string{"a", "b", "C", "d", "E"} {
+		ts = append(ts, Target{Name: name, Long: strings.ToUpper(name) == name, Start: func(context.Context) (*Instance, error) {
+			asked = append(asked, name) // one at a time
+			return nil, ErrAbsent
+		}})
+	}
+	r, err := RunAll(t.Context(), ts, Options{Targets: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(asked, ""); got != "CEabd" {
+		t.Errorf("asked in the order %s", got)
+	}
+	for i := range ts {
+		if r.Targets[i].Name != ts[i].Name {
+			t.Errorf("%s stands in the place of %s", r.Targets[i].Name, ts[i].Name)
+		}
+	}
+}

@@ -17,6 +17,9 @@ type Store struct {
 	Kind string
 	// Name is the database's, for the evidence and to tell stores of one kind apart.
 	Name string
+	// Spare has it asked only where no other one of its kind that comes before it is
+	// there. All others of a kind are asked.
+	Spare bool
 	// Make makes an empty one for a probe, and returns the address that Open takes, in
 	// this process and in others. Remove, which may be nil, is called when all that
 	// was opened is closed. An error that is [ErrAbsent] leaves the claims
@@ -24,6 +27,9 @@ type Store struct {
 	Make func(ctx context.Context) (address string, remove func() error, err error)
 	// Open opens what Make made.
 	Open func(ctx context.Context, address string) (Guard, error)
+	// Pipelines runs pipelines whose checkpoints are in it: of the kind [Checkpoints],
+	// which has no Open.
+	Pipelines *Pipelines
 }
 
 // Guard is an opened [Store]: it applies effects, each at most as often as it can

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -43,6 +44,9 @@ type Target struct {
 	// StartWithin bounds Start, default 30 s; EndWithin bounds the instance's
 	// Close, default 20 s.
 	StartWithin, EndWithin time.Duration
+	// Long says that its probes take minutes: it is among the first that are asked
+	// where Options.Targets says that not all are at a time.
+	Long bool
 	// ProbeWithin bounds each probe where this target needs longer than
 	// Options.Timeout.
 	ProbeWithin time.Duration
@@ -147,6 +151,8 @@ type Instance struct {
 	Guarded func(ctx context.Context) (friend, stranger *Instance, err error)
 	// Close stops what Start started.
 	Close func(ctx context.Context) error
+
+	commits sync.RWMutex // held for writing while a fault may strike any commit
 }
 
 // FaultOp says which requests a fault strikes.
@@ -157,6 +163,10 @@ const (
 	OnPublish FaultOp = "publish"
 	OnReceive FaultOp = "receive"
 	OnSettle  FaultOp = "settle"
+	// OnCommit is the request that commits a transaction. Match is the transactor's ID
+	// then, and Topic one that the transaction publishes to. A broker whose commits name
+	// neither may have all of them struck: the suite commits nothing else meanwhile.
+	OnCommit FaultOp = "commit"
 )
 
 // FaultKind says what becomes of them.
@@ -176,6 +186,7 @@ type Fault struct {
 	Op    FaultOp
 	Kind  FaultKind
 	Match string        // the entity's name
+	Topic string        // of OnCommit alone
 	Times int           // 0: until removed
 	Cut   bool          // the connection that carried it is closed as well
 	Delay time.Duration // of DelayRequest alone

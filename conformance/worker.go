@@ -54,6 +54,9 @@ type workerSpec struct {
 	Unfenced     bool        `json:"unfenced"`
 	Mutant       string      `json:"mutant,omitempty"` // the name of what breaks its adapter
 	Stores       []storeSpec `json:"stores,omitempty"`
+	Holds        bool        `json:"holds,omitempty"` // transactions, instead of a message
+	// Pipeline is what it runs instead.
+	Pipeline *pipelineSpec `json:"pipeline,omitempty"`
 }
 
 type workerEvent struct {
@@ -64,7 +67,8 @@ type workerEvent struct {
 	Note    string       `json:"note,omitempty"`
 	Said    []string     `json:"said,omitempty"` // by each store
 	// Kind is what the outcome's error is, of those that a probe asks for.
-	Kind string `json:"kind,omitempty"`
+	Kind string    `json:"kind,omitempty"`
+	Held []txnHeld `json:"held,omitempty"`
 }
 
 // runWorker receives one message when told "receive", applies its effect when
@@ -76,6 +80,12 @@ func runWorker(spec string) error {
 		return err
 	}
 	ctx := context.Background()
+	if s.Pipeline != nil {
+		return s.Pipeline.run(ctx, json.NewEncoder(os.Stdout))
+	}
+	if s.Holds {
+		return s.hold(ctx, os.Stdin)
+	}
 	open, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	stores, err := openGuards(open, s.Stores)
@@ -149,7 +159,7 @@ func (s workerSpec) receiver(ctx context.Context) (broker.Receiver, error) {
 }
 
 // kinds are the errors that a probe asks for in another process.
-var kinds = map[string]error{"unsupported": broker.ErrUnsupported, "conflict": broker.ErrConflict}
+var kinds = map[string]error{"unsupported": broker.ErrUnsupported, "conflict": broker.ErrConflict, "fenced": broker.ErrFenced}
 
 func kindOf(err error) string {
 	for name, kind := range kinds {
@@ -196,7 +206,9 @@ func (b *Bench) consumer(ctx context.Context, name string, unfenced bool) (consu
 
 // process starts a worker, with the stores that the bench has opened.
 func (b *Bench) process(ctx context.Context, name string, s workerSpec) (*worker, error) {
-	s.Stores = b.storeSpecs()
+	if s.Pipeline == nil { // which has a store of its own
+		s.Stores = b.storeSpecs()
+	}
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -311,6 +323,13 @@ func (w *worker) settle(ctx context.Context, a broker.Action) (broker.Outcome, e
 	if err != nil {
 		return broker.Outcome{}, err
 	}
+	o := e.outcome()
+	w.bench.settled(e.ID, a, o)
+	return o, nil
+}
+
+// outcome is what the event tells of one.
+func (e workerEvent) outcome() broker.Outcome {
 	o := broker.Outcome{State: e.State}
 	switch kind := kinds[e.Kind]; {
 	case kind != nil:
@@ -318,8 +337,7 @@ func (w *worker) settle(ctx context.Context, a broker.Action) (broker.Outcome, e
 	case e.Note != "":
 		o.Err = errors.New(e.Note)
 	}
-	w.bench.settled(e.ID, a, o)
-	return o, nil
+	return o
 }
 
 func (w *worker) kill() {

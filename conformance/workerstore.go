@@ -103,9 +103,9 @@ func (g *guards) reach(ctx context.Context, d *broker.Delivery, at Step) error {
 		select {
 		case <-arrived:
 		case err := <-ended:
-			return fmt.Errorf("%s: ended before it was %s: %w", g.specs[i].Kind, at, orEnded(err))
+			return fmt.Errorf("%s on %s: ended before it was %s: %w", g.specs[i].Kind, g.specs[i].Name, at, orEnded(err))
 		case <-time.After(20 * time.Second):
-			return fmt.Errorf("%s: never %s", g.specs[i].Kind, at)
+			return fmt.Errorf("%s on %s: never %s", g.specs[i].Kind, g.specs[i].Name, at)
 		}
 	}
 	return nil
@@ -159,7 +159,7 @@ func (w *worker) reach(ctx context.Context, step Step) error {
 	e, err := w.tell(ctx, "reach "+string(step), "reached")
 	if err == nil {
 		for _, s := range w.bench.stores {
-			w.bench.history.Add(report.Store, s.Kind, e.ID, "asked by %s, which is held at the step %q", w.name, step)
+			w.bench.history.Add(report.Store, s.Kind, e.ID, "%s, asked by %s, which is held at the step %q", s.Name, w.name, step)
 		}
 	}
 	return err
@@ -172,7 +172,7 @@ func (w *worker) finish(ctx context.Context) error {
 	e, err := w.tell(ctx, "finish", "finished")
 	if err == nil && len(e.Said) == len(w.bench.stores) {
 		for i, s := range w.bench.stores {
-			w.bench.history.Add(report.Store, s.Kind, e.ID, "%s goes on: %s", w.name, e.Said[i])
+			w.bench.history.Add(report.Store, s.Kind, e.ID, "%s: %s goes on: %s", s.Name, w.name, e.Said[i])
 		}
 	}
 	return err

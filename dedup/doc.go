@@ -14,7 +14,7 @@
 // [Handler] ties an inbox to [broker.Consume], [HandleBatch] to the deliveries of one
 // Receive. [Position] is the cheaper way for consumers that own a partition of a log:
 // it keeps one offset in the effect's transaction instead of a marker for each
-// message.
+// message. [Follow] reads a log by it, and seeks where the position says.
 //
 // [Outbox] is the other direction: messages that are committed with the business data
 // they tell of, and that a [Relay] sends to any [broker.Publisher], or exactly once in

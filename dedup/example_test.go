@@ -150,6 +150,35 @@ func ExampleAppliedFrom() {
 	// 4 <nil> 95
 }
 
+// A consumer of a Kafka group keeps its offsets beside its effects. Several processes may
+// run this: a partition's messages have their effects once whoever gets them.
+func ExampleFollow() {
+	ctx := context.Background()
+	store, err := sqlite.Open(ctx, "billing.db", sqlite.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	conn, err := broker.Open(ctx, "kafka://127.0.0.1:9092") // of adapters/kafka
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	orders := dedup.Log{
+		Topic: "orders",
+		Open: func(ctx context.Context, opts ...broker.ReceiverOption) (broker.Receiver, error) {
+			return conn.OpenReceiver(ctx, "orders/billing", opts...)
+		},
+		MaxAttempts: 10, // then it is dead-lettered
+	}
+	positions := dedup.NewPosition(store, "billing", dedup.Options{})
+	err = dedup.Follow(ctx, positions, orders, func(ctx context.Context, tx *sql.Tx, d *broker.Delivery) error {
+		_, err := tx.ExecContext(ctx, "UPDATE account SET balance = balance - 1 WHERE owner = ?", string(d.Body))
+		return err
+	})
+	fmt.Println(err)
+}
+
 func ExampleJoinID() {
 	fmt.Println(dedup.JoinID(1, "order-8812", "paid"))
 	fmt.Println(dedup.JoinID(2, "tenant:7", "order-8812", "paid"))

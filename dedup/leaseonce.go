@@ -16,18 +16,35 @@ type LeaseResult struct {
 	Err     error
 	// Result is what the effect returned, now or, of a Duplicate, then.
 	Result []byte
+	// TakenOver is [Reservation].TakenOver: the message was in other hands before, and
+	// nobody knows how far its effect had come there. So an effect of Applied may have
+	// taken place twice, unless it looked ([TakenOver]) or its destination knows it.
+	TakenOver bool
+}
+
+type takenOverKey struct{}
+
+// TakenOver reports, in an effect under a [Lease], whether an earlier holder's lease
+// ended without a record of how it went: that holder's effect may have taken place, or
+// may still. The effect may look at its destination first then, and take what it finds
+// there for its own.
+func TakenOver(ctx context.Context) bool {
+	taken, _ := ctx.Value(takenOverKey{}).(bool)
+	return taken
 }
 
 // Once reserves k, runs effect and records it as done with its result, which a copy
 // that comes later gets. The context of effect ends when the lease is lost, which it
 // is not before the store was out of reach for its whole length, or another has taken
 // it: an effect that outlives its lease may run twice at a time. Fence is
-// [Reservation].Fence.
+// [Reservation].Fence; [TakenOver] of its context tells the effect whether another
+// holder may have been at it before, and OnceBatch tells the caller too.
 //
 // An effect that returns an error is [Failed], and the key is given back: it must
 // mean that nothing took place. Of one that panics, or returns an error when ctx has
-// ended, nobody knows: the next reservation is [Reservation].TakenOver. [Unknown] with [broker.ErrLeaseLost] means that the
-// lease was lost while the effect ran, and with [ErrCommitUnknown] that the effect
+// ended, nobody knows: the next reservation is [Reservation].TakenOver. [Unknown] with
+// [broker.ErrLeaseLost] means that the lease was lost while the effect ran: if another
+// holder took it over, it is that one's message now. With [ErrCommitUnknown] the effect
 // took place and its record may not be there.
 func (l *Lease) Once(ctx context.Context, k Key, effect func(ctx context.Context, fence int64) ([]byte, error)) (Outcome, []byte, error) {
 	r := l.OnceBatch(ctx, []Key{k}, func(ctx context.Context, _ int, fence int64) ([]byte, error) { return effect(ctx, fence) })[0]
@@ -74,7 +91,13 @@ func (l *Lease) batch(ctx context.Context, keys []Key, results []LeaseResult, ef
 			out.Outcome, out.Result, out.Err = reserved(r)
 			continue
 		}
-		result, err := keep.run(n, func(ctx context.Context) ([]byte, error) { return effect(ctx, i, r.Fence) })
+		out.TakenOver = r.TakenOver
+		result, err := keep.run(n, func(ctx context.Context) ([]byte, error) {
+			if r.TakenOver {
+				ctx = context.WithValue(ctx, takenOverKey{}, true)
+			}
+			return effect(ctx, i, r.Fence)
+		})
 		switch lost := keep.lost(n); {
 		case err == nil:
 			r.Result, out.Result = result, result

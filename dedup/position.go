@@ -47,6 +47,9 @@ type PositionDriver[T any] interface {
 // given to somebody else meanwhile can do no harm, whatever offsets it read; to
 // compare only that the new offset is higher (PG-F-11) would let it, with batches.
 //
+// [Follow] does all of that with a receiver; the methods here are for those who read by
+// other means.
+//
 // It is safe for concurrent use.
 type Position[T any] struct {
 	driver   PositionDriver[T]
@@ -205,14 +208,20 @@ func (p *Position[T]) Apply(ctx context.Context, at Partition, prev int64, offse
 
 // countError counts the one message, or the one transaction, that Apply ended at.
 func (p *Position[T]) countError(ctx context.Context, err error) {
-	switch {
-	case errors.Is(err, ErrFenced):
+	if errors.Is(err, ErrFenced) {
 		p.in.stats.fenced.Add(1)
-	case ctx.Err() != nil, errors.Is(err, ErrCommitUnknown), errors.Is(err, ErrLost), p.driver.Fault(err) != Permanent:
-		p.in.stats.count(Unknown)
-	default:
-		p.in.stats.count(Failed)
+		return
 	}
+	p.in.stats.count(p.outcome(ctx, err))
+}
+
+// outcome is Failed for an error of an effect, and Unknown for one that isn't its
+// message's fault.
+func (p *Position[T]) outcome(ctx context.Context, err error) Outcome {
+	if errors.Is(err, ErrFenced) || ctx.Err() != nil || errors.Is(err, ErrCommitUnknown) || errors.Is(err, ErrLost) || p.driver.Fault(err) != Permanent {
+		return Unknown
+	}
+	return Failed
 }
 
 // advance applies a range in one transaction, or, where that is refused, in one for

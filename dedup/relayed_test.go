@@ -195,7 +195,7 @@ func TestOutboxOneKey(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- relay.Run(ctx) }()
-		const n = 1000
+		const n = 250
 		for i := range n {
 			if err := out.InTx(t.Context(), func(tx *sql.Tx) error {
 				return out.AddTx(t.Context(), tx, broker.Message{ID: fmt.Sprintf("%04d", i), Key: "k"})

@@ -25,7 +25,7 @@ func StartSQS(ctx context.Context, options ...sqs.Option) (*Model, error) {
 
 func startSQS(_ context.Context, ports []int, options ...sqs.Option) (*Model, error) {
 	trace := new(tracer)
-	return start(SQSName, "/?anonymous=true", queues{sqs.New(append(options, sqs.Trace(trace.line), sqs.TraceWhen(trace.on))...)}, trace, map[string]string{"sqs": asDocumented}, ports)
+	return start(SQSName, queues{sqs.New(append(options, sqs.Trace(trace.line), sqs.TraceWhen(trace.on))...)}, trace, map[string]string{"sqs": asDocumented}, ports)
 }
 
 // queues is SQS, which refuses faults on operations that it doesn't have.
@@ -40,8 +40,8 @@ func (q queues) Inject(f Fault) *Injection {
 	return q.Faults().Inject(f, err)
 }
 
-// Project is the Google Cloud project in the URL of Pub/Sub's model, which takes
-// any.
+// Project is the Google Cloud project in the URL of Pub/Sub's model and emulator, which
+// take any.
 const Project = "onceline"
 
 // StartPubSub runs a model of Google Pub/Sub and returns when it takes clients.
@@ -52,7 +52,7 @@ func StartPubSub(ctx context.Context, options ...pubsub.Option) (*Model, error) 
 
 func startPubSub(_ context.Context, ports []int, options ...pubsub.Option) (*Model, error) {
 	trace := new(tracer)
-	return start(PubSubName, "/"+Project, pubsub.New(append(options, pubsub.Trace(trace.line), pubsub.TraceWhen(trace.on))...), trace, map[string]string{"pubsub": asDocumented}, ports)
+	return start(PubSubName, pubsub.New(append(options, pubsub.Trace(trace.line), pubsub.TraceWhen(trace.on))...), trace, map[string]string{"pubsub": asDocumented}, ports)
 }
 
 // StartServiceBus runs a model of Azure Service Bus: AMQP 1.0 and the
@@ -64,7 +64,7 @@ func StartServiceBus(ctx context.Context, options ...servicebus.Option) (*Model,
 
 func startServiceBus(_ context.Context, ports []int, options ...servicebus.Option) (*Model, error) {
 	trace := new(tracer)
-	return start(ServiceBusName, "", servicebus.New(append(options, servicebus.Trace(trace.line), servicebus.TraceWhen(trace.on))...), trace, map[string]string{"servicebus": asDocumented}, ports)
+	return start(ServiceBusName, servicebus.New(append(options, servicebus.Trace(trace.line), servicebus.TraceWhen(trace.on))...), trace, map[string]string{"servicebus": asDocumented}, ports)
 }
 
 // StartRabbitMQ runs a model of RabbitMQ 4, or of the release that is chosen by
@@ -86,7 +86,7 @@ func startRabbitMQ(_ context.Context, ports []int, options ...rabbitmq.Option) (
 	}))
 	m.Server = rabbitmq.New(append([]rabbitmq.Option{rabbitmq.WithClock(m.streams.Clock()), rabbitmq.WithFaults(m.streams.Faults()),
 		rabbitmq.WithStreams(m.streams), rabbitmq.Trace(trace.line), rabbitmq.TraceWhen(trace.on)}, options...)...)
-	return start(RabbitMQName, "", m, trace, map[string]string{"rabbitmq": version}, ports)
+	return start(RabbitMQName, m, trace, map[string]string{"rabbitmq": version}, ports)
 }
 
 // rabbit is both protocols of RabbitMQ, with one clock and one set of faults.
@@ -106,8 +106,8 @@ func (r *rabbit) Close(ctx context.Context) error {
 	return errors.Join(r.Server.Close(ctx), r.streams.Close(ctx))
 }
 
-func start(name, suffix string, m model, trace *tracer, versions map[string]string, ports []int) (*Model, error) {
-	e, err := serve(name, suffix, m, trace, versions, ports...)
+func start(name string, m model, trace *tracer, versions map[string]string, ports []int) (*Model, error) {
+	e, err := serve(name, m, trace, versions, ports...)
 	if err != nil {
 		return nil, err
 	}

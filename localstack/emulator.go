@@ -31,6 +31,11 @@ type killer interface {
 	kill(ctx context.Context) error
 }
 
+// discarder is a backend that ends sooner where nobody will read what it leaves.
+type discarder interface {
+	discard(ctx context.Context) error
+}
+
 // emulator is what all emulators share: one or more proxies that keep the
 // address, the faults, the data directory, and a backend that comes and goes.
 type emulator struct {
@@ -44,7 +49,7 @@ type emulator struct {
 	between  *mesh // between the nodes of a cluster; nil for none
 	backend  backend
 
-	url string // fixed by open
+	address string // fixed by open
 
 	dir     string
 	tempDir bool // dir is ours to remove
@@ -74,7 +79,7 @@ func (e *emulator) open(ctx context.Context, dir string) error {
 	for i, p := range e.proxies {
 		addrs[i] = p.addr()
 	}
-	e.url = e.name + "://" + strings.Join(addrs, ",")
+	e.address = strings.Join(addrs, ",")
 	e.each((*proxy).resume)
 	return nil
 }
@@ -91,19 +96,33 @@ func (e *emulator) Name() string { return e.name }
 // Real says whether this is the vendor's own server, and not a model of it.
 func (e *emulator) Real() bool { return e.real }
 
+// urlOf is what broker.Open takes for the broker of a name.
+func urlOf(name, address string) string {
+	url := name + "://" + address
+	switch {
+	case address == "": // it didn't start
+		return ""
+	case name == SQSName:
+		return url + "/?anonymous=true"
+	case name == PubSubName:
+		return url + "/" + Project
+	}
+	return url
+}
+
 // URL returns the address for clients, through the fault proxy.
-func (e *emulator) URL() string { return e.url }
+func (e *emulator) URL() string { return urlOf(e.name, e.address) }
 
 // Address returns host:port for clients, one for each broker.
-func (e *emulator) Address() string { return strings.TrimPrefix(e.url, e.name+"://") }
+func (e *emulator) Address() string { return e.address }
 
 // DirectURL returns an address of the same broker around the fault proxy, or URL
 // where there is none.
 func (e *emulator) DirectURL() string {
 	if direct := e.backend.direct(); direct != "" {
-		return e.name + "://" + direct
+		return urlOf(e.name, direct)
 	}
-	return e.url
+	return e.URL()
 }
 
 // Versions returns the versions of what runs, by component.
@@ -232,7 +251,11 @@ func (e *emulator) Close(ctx context.Context) error {
 	e.closed = true
 	var errs []error
 	e.each(func(p *proxy) { errs = append(errs, p.close(ctx)) })
-	errs = append(errs, e.backend.stop(ctx), e.between.close(ctx))
+	stop := e.backend.stop
+	if d, ok := e.backend.(discarder); ok && e.tempDir {
+		stop = d.discard
+	}
+	errs = append(errs, stop(ctx), e.between.close(ctx))
 	if e.tempDir && e.dir != "" {
 		errs = append(errs, os.RemoveAll(e.dir))
 	}

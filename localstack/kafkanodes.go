@@ -17,8 +17,9 @@ import (
 type kafkaServer struct {
 	config          kafkaServerConfig
 	java, classPath string
-	groups          groupConfigs // told to the proxies; Kafka keeps them by itself
-	settled         bool         // topics and group configs were made
+	classes         *classArchive // nil for none
+	groups          groupConfigs  // told to the proxies; Kafka keeps them by itself
+	settled         bool          // topics and group configs were made
 
 	mesh *mesh // between the nodes; nil without Partitionable
 
@@ -164,19 +165,11 @@ func (b *kafkaServer) startNode(ctx context.Context, dir string, n int) error {
 		"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
 	}, b.config.jvm...)
-	java = append(java, "-cp", b.classPath)
-	if _, err := os.Stat(filepath.Join(home, "data", "meta.properties")); err != nil {
-		b.config.progress("Apache Kafka %s: formatting node %d", b.config.release, n)
-		p, err := serverCommand{name: name + ": format", path: b.java, log: log, dir: home, args: append(java[:len(java):len(java)],
-			"kafka.tools.StorageTool", "format", "-t", kafkaClusterID, "-c", file,
-			"--feature", fmt.Sprint("transaction.version=", b.config.transaction), "--feature", "share.version=1")}.run()
-		if err != nil {
-			return err
-		}
-		if err := p.wait(ctx); err != nil {
-			return fmt.Errorf("localstack: %s: format: %w%s", name, err, p.said())
-		}
+	sharing := b.config.sharing(ctx, b.classes)
+	if err := b.format(ctx, home, java, file, log, n); err != nil {
+		return err
 	}
+	java = append(append(java, sharing...), "-cp", b.classPath)
 	b.config.progress("Apache Kafka %s: starting node %d", b.config.release, n)
 	p, err := serverCommand{name: name, path: b.java, log: log, dir: home, args: append(java, "kafka.Kafka", file)}.run()
 	if err != nil {
@@ -187,9 +180,6 @@ func (b *kafkaServer) startNode(ctx context.Context, dir string, n int) error {
 	b.mu.Unlock()
 	return nil
 }
-
-// kafkaClusterID is the ID of every cluster of ours; none ever meets another.
-const kafkaClusterID = "b25jZWxpbmUtbG9jYWxrZg"
 
 // properties are a node's configuration file.
 func (b *kafkaServer) properties(n int, data string) []byte {
@@ -241,6 +231,9 @@ func (b *kafkaServer) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// discard ends all nodes by SIGKILL: three of them take over 5 s to stop.
+func (b *kafkaServer) discard(context.Context) error { return b.end() }
+
 // kill sends SIGKILL to all nodes that run.
 func (b *kafkaServer) kill(context.Context) error {
 	return killAll("kafka", b.running())
@@ -257,4 +250,7 @@ func (b *kafkaServer) end() error {
 	return errors.Join(errs...)
 }
 
-var _ killer = (*kafkaServer)(nil)
+var (
+	_ killer    = (*kafkaServer)(nil)
+	_ discarder = (*kafkaServer)(nil)
+)

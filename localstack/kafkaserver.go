@@ -97,8 +97,9 @@ type KafkaServer struct {
 // StartKafkaServer runs Apache Kafka 4.x in KRaft mode, by default one node, in
 // child processes, and returns when it is ready for clients. It needs Java 17 and,
 // at the first time, Maven, which brings Kafka from Maven Central; without them it
-// returns an error that is [ErrNotInstalled]. A node takes some 5 s to start and
-// 400 MB of memory.
+// returns an error that is [ErrNotInstalled]. A node takes some 3 s to start and
+// 300 MB of memory. At the first start, which takes 10 s more, its classes are
+// archived in the cache directory, 50 MB, so that later ones need half of the CPU time.
 //
 // Share groups are on, transaction.version is 2. The lower bounds of sessions,
 // heartbeats and locks are lowered, so that options and group configs can ask for
@@ -142,6 +143,7 @@ func StartKafkaServer(ctx context.Context, options ...KafkaServerOption) (*Kafka
 		return nil, err
 	}
 	b := &kafkaServer{config: c, java: java, classPath: classPath, nodes: make([]*serverProcess, c.kafka.Brokers)}
+	b.classes = b.archive(version)
 	b.groups.init(c.kafka.GroupConfigs)
 	if err := b.between(); err != nil {
 		return nil, errors.Join(err, b.mesh.close(context.WithoutCancel(ctx)))

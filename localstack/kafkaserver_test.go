@@ -25,7 +25,7 @@ func TestKafkaServer(t *testing.T) {
 	var told steps
 	e := startKafkaServer(t, localstack.Progress(told.add), localstack.KafkaTopics(1, "a", "b"),
 		localstack.KafkaGroupConfig("sg", map[string]string{"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "1000"}))
-	told.saw(t, "formatting", "starting", "ready")
+	told.saw(t, "starting", "ready")
 	if !e.Real() || e.Versions()["kafka"] == "" || e.DirectURL() == e.URL() {
 		t.Errorf("real %v, versions %v, direct %s", e.Real(), e.Versions(), e.DirectURL())
 	}

@@ -54,8 +54,8 @@ type modelled struct {
 }
 
 // serve runs m behind a front on a port, and further ones, of 127.0.0.1; 0 is a
-// free one. suffix is what its URL has behind the address.
-func serve(name, suffix string, m model, trace *tracer, versions map[string]string, ports ...int) (*modelled, error) {
+// free one.
+func serve(name string, m model, trace *tracer, versions map[string]string, ports ...int) (*modelled, error) {
 	e := &modelled{name: name, versions: versions, model: m, front: newFront(), trace: trace, serving: make(chan error, 1)}
 	if len(ports) == 0 {
 		ports = []int{0}
@@ -67,7 +67,7 @@ func serve(name, suffix string, m model, trace *tracer, versions map[string]stri
 			return nil, errors.Join(err, e.front.end(context.Background()), m.Close(context.Background()))
 		}
 		if i == 0 {
-			e.address, e.url = addr, name+"://"+addr+suffix
+			e.address, e.url = addr, urlOf(name, addr)
 		}
 	}
 	go func() { e.serving <- m.Serve(e.front) }()

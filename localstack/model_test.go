@@ -94,7 +94,7 @@ func (e *echo) Close(ctx context.Context) error {
 
 func startEcho(t *testing.T) *modelled {
 	t.Helper()
-	m, err := serve("echo", "", newEcho(), new(tracer), nil)
+	m, err := serve("echo", newEcho(), new(tracer), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

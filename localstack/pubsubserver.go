@@ -17,7 +17,7 @@ import (
 //
 // Real is false: it is Google's own, but it is not the service, and says so itself.
 // It keeps nothing over Restart and Kill. Faults are those of package
-// localstack/pubsub. It takes some 4 s to start and 200 MB of memory.
+// localstack/pubsub. It takes about a second to start and 200 MB of memory.
 func StartPubSubEmulator(ctx context.Context, options ...ServerOption) (*Server, error) {
 	c := newServerConfig(options)
 	jar, err := findPubSub()
@@ -33,7 +33,7 @@ func StartPubSubEmulator(ctx context.Context, options ...ServerOption) (*Server,
 		release = m[1]
 	}
 	e := &emulator{name: PubSubName, versions: map[string]string{"pubsub-emulator": release, "java": version}, checkAPI: checkPubSubAPI}
-	return openSingle(ctx, e, &singleServer{
+	b := &singleServer{
 		name: "Pub/Sub emulator " + release, config: c,
 		command: func(dir string, port int) (serverCommand, error) {
 			return serverCommand{name: "pubsub emulator", path: java, dir: dir, log: filepath.Join(dir, "server.log"), args: []string{
@@ -41,7 +41,9 @@ func StartPubSubEmulator(ctx context.Context, options ...ServerOption) (*Server,
 		},
 		ready: accepting,
 		front: func(address string) (serverFront, error) { return newPubSubFront(address, e) },
-	})
+	}
+	b.classes = &classArchive{name: "pubsub-" + release, who: b.name, java: java, version: version, classPath: jar, train: b.train}
+	return openSingle(ctx, e, b)
 }
 
 var pubsubJar = regexp.MustCompile(`^cloud-pubsub-emulator-(.*?)(?:-all)?\.jar$`)

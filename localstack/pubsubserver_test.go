@@ -163,6 +163,10 @@ func TestPubSubProxyOnTheModel(t *testing.T) {
 	closeAtEnd(t, m)
 	e := localstack.ProxyOfPubSub(t, m.Address())
 	closeAtEnd(t, e)
+	// As of the model: what broker.Open takes, where a server of others stands there.
+	if want := "pubsub://" + e.Address() + "/" + localstack.Project; e.URL() != want || m.URL() != strings.Replace(want, e.Address(), m.Address(), 1) {
+		t.Errorf("URLs %s and of the model %s, want %s", e.URL(), m.URL(), want)
+	}
 	pubsubFaults(t, e)
 }
 

@@ -28,6 +28,9 @@ type singleServer struct {
 
 	// command says what to run on the data in dir, to listen on a port.
 	command func(dir string, port int) (serverCommand, error)
+	// classes are those of a Java server, whose command's arguments begin with the JVM's;
+	// nil for none.
+	classes *classArchive
 	// ready asks the server whether it takes clients.
 	ready func(ctx context.Context, port int) bool
 	// halt asks for a clean stop; nil for SIGTERM.
@@ -74,6 +77,7 @@ func (b *singleServer) start(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	command.args = append(b.config.sharing(ctx, b.classes), command.args...)
 	b.config.progress("%s: starting", b.name)
 	var p *serverProcess
 	for deadline := time.Now().Add(serverStop); ; {
@@ -103,6 +107,30 @@ func (b *singleServer) start(ctx context.Context, dir string) error {
 	}
 	b.config.progress("%s: ready", b.name)
 	return nil
+}
+
+// train runs a Java server for its classes.
+func (b *singleServer) train(ctx context.Context, dir string, jvm []string) error {
+	ports, err := freePorts(1)
+	if err != nil {
+		return err
+	}
+	command, err := b.command(dir, ports[0])
+	if err != nil {
+		return err
+	}
+	command.args = append(jvm, command.args...)
+	p, err := command.run()
+	if err != nil {
+		return err
+	}
+	if err := p.await(ctx, func(ctx context.Context) bool { return b.ready(ctx, ports[0]) }); err != nil {
+		if p.alive() {
+			err = errors.Join(err, p.kill())
+		}
+		return err
+	}
+	return p.finish(ctx)
 }
 
 // pauseFor waits and reports whether ctx lasted so long.

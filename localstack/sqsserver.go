@@ -39,7 +39,7 @@ func StartElasticMQ(ctx context.Context, options ...ServerOption) (*Server, erro
 		return nil, err
 	}
 	e := &emulator{name: SQSName, versions: map[string]string{"elasticmq": elasticMQRelease, "java": version}}
-	return openSQSServer(ctx, e, &singleServer{
+	b := &singleServer{
 		name: "ElasticMQ " + elasticMQRelease, config: c,
 		command: func(dir string, port int) (serverCommand, error) {
 			file := filepath.Join(dir, "elasticmq.conf")
@@ -49,7 +49,9 @@ func StartElasticMQ(ctx context.Context, options ...ServerOption) (*Server, erro
 			return serverCommand{name: "elasticmq", path: java, dir: dir, log: filepath.Join(dir, "server.log"), args: []string{
 				"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dconfig.file=" + file, "-cp", classPath, "org.elasticmq.server.Main"}}, nil
 		},
-	})
+	}
+	b.classes = &classArchive{name: "elasticmq-" + elasticMQRelease, who: b.name, java: java, version: version, classPath: classPath, train: b.train}
+	return openSQSServer(ctx, e, b)
 }
 
 // elasticMQConfig makes the server say the proxy's address in the URLs of queues.

@@ -121,7 +121,7 @@ func TestElasticMQ(t *testing.T) {
 	e := startReal(t, func(ctx context.Context) (*localstack.Server, error) { return localstack.StartElasticMQ(ctx) })
 	t.Logf("memory %s", resident(e.Pid()))
 	c := sqsFaults(t, e)
-	if !strings.Contains(*c.queue, strings.TrimPrefix(e.URL(), "sqs://")) {
+	if !strings.Contains(*c.queue, e.Address()) {
 		t.Errorf("queue URL %s leads around the proxy", *c.queue)
 	}
 	if err := c.send(t.Context(), "kept"); err != nil {
@@ -151,7 +151,7 @@ func TestLocalStack(t *testing.T) {
 	e := startReal(t, func(ctx context.Context) (*localstack.Server, error) { return localstack.StartLocalStack(ctx) })
 	t.Logf("memory %s", resident(e.Pid()))
 	c := sqsFaults(t, e)
-	if !strings.Contains(*c.queue, strings.TrimPrefix(e.URL(), "sqs://")) {
+	if !strings.Contains(*c.queue, e.Address()) {
 		t.Errorf("queue URL %s leads around the proxy", *c.queue)
 	}
 	pid := e.Pid()
@@ -182,5 +182,9 @@ func TestSQSProxyOnTheModel(t *testing.T) {
 	closeAtEnd(t, m)
 	e := localstack.ProxyOfSQS(t, m.Address())
 	closeAtEnd(t, e)
+	// As of the model: what broker.Open takes, where a server of others stands there.
+	if want := "sqs://" + e.Address() + "/?anonymous=true"; e.URL() != want || m.URL() != strings.Replace(want, e.Address(), m.Address(), 1) {
+		t.Errorf("URLs %s and of the model %s, want %s", e.URL(), m.URL(), want)
+	}
 	sqsFaults(t, e)
 }

@@ -175,6 +175,7 @@ func TestFormerIDs(t *testing.T) {
 
 // TestRealKafka plays the same on Apache Kafka, with both versions of transactions.
 func TestRealKafka(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("ONCELINE_LOCAL") != "1" {
 		t.Skip("runs Apache Kafka: needs ONCELINE_LOCAL=1")
 	}

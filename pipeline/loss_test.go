@@ -19,6 +19,7 @@ import (
 // TestLoss: what the broker dropped after its checkpoint was recorded is told to
 // everybody, and then what the caller chose happens.
 func TestLoss(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		onLoss pipeline.OnLoss
@@ -96,6 +97,9 @@ func TestLoss(t *testing.T) {
 			if metrics[pipeline.MetricLosses] != 1 || metrics[pipeline.MetricLostMessages] != 40 || metrics[pipeline.MetricAbortRate] <= 0 || metrics[pipeline.MetricAbortRate] >= 1 {
 				t.Errorf("metrics %v", metrics)
 			}
+			if got := r.Stats(); got.Aborted != 1 || metrics[pipeline.MetricAbortRate] != 1/float64(1+got.Checkpoints) {
+				t.Errorf("%+v, and a rate of %v", got, metrics[pipeline.MetricAbortRate])
+			}
 			second := number(t, s, 2)
 			if second.State != c.state || c.state != dedup.CheckpointPrepared && !strings.Contains(second.Note, "messages of output") {
 				t.Errorf("the row is %v: %q", second.State, second.Note)
@@ -137,6 +141,7 @@ func number(t *testing.T, s *sqlite.Store, n int64) (row dedup.CheckpointRow) {
 // TestRewoundOften: after many losses in a row, more than Keep, the state is that of
 // the last checkpoint that stands.
 func TestRewoundOften(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	l := newLog("0")
 	l.fill(40)
@@ -168,6 +173,7 @@ func TestRewoundOften(t *testing.T) {
 // TestAbortedBeforeTheRecord: a transaction that the broker aborts before a checkpoint
 // counts on it costs another attempt, and is no loss.
 func TestAbortedBeforeTheRecord(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	l := newLog("0")
 	l.fill(100)
@@ -203,7 +209,12 @@ func TestAbortedBeforeTheRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	exact(t, l, b.seen())
-	if got := r.Stats(); got.Losses != 0 || got.Aborted != 1 || got.Restarts != 1 || !slices.ContainsFunc(rates, func(v float64) bool { return v > 0 && v < 1 }) {
+	got := r.Stats()
+	if got.Losses != 0 || got.Aborted != 1 || got.Restarts != 1 || !slices.ContainsFunc(rates, func(v float64) bool { return v > 0 && v < 1 }) {
+		t.Errorf("%+v, rates %v", got, rates)
+	}
+	// One checkpoint was complete before, so that one of two was aborted then.
+	if got.Checkpoints < 2 || rates[0] != 0 || rates[1] != 0.5 || rates[len(rates)-1] != 1/float64(1+got.Checkpoints) {
 		t.Errorf("%+v, rates %v", got, rates)
 	}
 }
@@ -211,6 +222,7 @@ func TestAbortedBeforeTheRecord(t *testing.T) {
 // TestBudget: a pipeline for which interval, time for a checkpoint and restart budget
 // don't fit into what the broker allows doesn't begin.
 func TestBudget(t *testing.T) {
+	t.Parallel()
 	b := newTransactions()
 	for _, c := range []struct {
 		name  string

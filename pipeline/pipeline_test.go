@@ -74,6 +74,7 @@ func (u *unreliable) Transact(ctx context.Context, f func(tx *sql.Tx) error) err
 // TestOnce: whatever goes wrong, state and output count each message once
 // (twmb/franz-go#1222).
 func TestOnce(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"database", "transactional"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -135,6 +136,7 @@ func TestOnce(t *testing.T) {
 // TestGoesOn: a later process, with a receiver that begins anywhere, goes on where
 // the last checkpoint is, also in the middle of nothing.
 func TestGoesOn(t *testing.T) {
+	t.Parallel()
 	path := file(t)
 	l := newLog("0", "1", "2")
 	b := newTransactions()
@@ -163,6 +165,7 @@ func TestGoesOn(t *testing.T) {
 
 // TestStop: a stop takes a last checkpoint, of what Flush emits too.
 func TestStop(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	l := newLog("0")
 	l.fill(25)
@@ -207,6 +210,7 @@ func TestStop(t *testing.T) {
 // TestReassigned: a partition that is taken away and comes back between two
 // checkpoints goes on where it was, and what comes again is left out.
 func TestReassigned(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	l := newLog("0", "1")
 	l.fill(20)
@@ -238,6 +242,7 @@ func TestReassigned(t *testing.T) {
 // TestTakenOver: of two processes the last one that began runs the pipeline; the
 // other ends, also if it has nothing to do, and nothing of it counts twice.
 func TestTakenOver(t *testing.T) {
+	t.Parallel()
 	path := file(t)
 	l := newLog("0", "1")
 	b := newTransactions()
@@ -271,6 +276,7 @@ func TestTakenOver(t *testing.T) {
 
 // TestRunTwice: one Run at a time.
 func TestRunTwice(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	l := newLog("0")
 	l.fill(1)

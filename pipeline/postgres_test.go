@@ -19,6 +19,7 @@ import (
 // TestPostgres: the record is kept in PostgreSQL, which ends all its connections in
 // the middle, again and again, while two processes take the pipeline from each other.
 func TestPostgres(t *testing.T) {
+	t.Parallel()
 	wanted := slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "postgres")
 	if os.Getenv("ONCELINE_LOCAL") == "" && !wanted {
 		t.Skip("needs a PostgreSQL server: set ONCELINE_LOCAL=1 or ONCELINE_REQUIRE=postgres")

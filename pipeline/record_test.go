@@ -24,6 +24,7 @@ func row(r *record) *dedup.CheckpointRow {
 }
 
 func TestRecord(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(r *record){
 		"full":         func(*record) {},
 		"no state":     func(r *record) { r.state = Snapshot{} },
@@ -45,6 +46,7 @@ func TestRecord(t *testing.T) {
 
 // TestRecordCorrupt: no changed bit, no cut and no foreign row is taken for a record.
 func TestRecordCorrupt(t *testing.T) {
+	t.Parallel()
 	good := row(aRecord())
 	refused := func(what string, r *dedup.CheckpointRow) {
 		t.Helper()

@@ -53,6 +53,7 @@ func TestResolve(t *testing.T) {
 
 // TestRefused: what can't be is said before anything is done.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	l := newLog("0")
 	l.fill(3)
@@ -114,6 +115,7 @@ func TestRefused(t *testing.T) {
 // TestCorrupt: a record that can't be read ends the pipeline, and so does a state that
 // the program doesn't know, or a checkpoint of another sink that isn't committed.
 func TestCorrupt(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	l := newLog("0")
 	l.fill(3)
@@ -170,6 +172,7 @@ func TestCorrupt(t *testing.T) {
 // TestTopicMadeAnew: messages whose offsets were used before aren't left out in
 // silence as repeats. Under another Epoch they are taken.
 func TestTopicMadeAnew(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	apply, read := ledger(t, s)
 	config := func(l *log, epoch string) pipeline.Config[*sql.Tx] {
@@ -201,6 +204,7 @@ func TestTopicMadeAnew(t *testing.T) {
 // TestUnresolved: while the broker can't be asked what became of a checkpoint nothing
 // is processed and nothing is lost.
 func TestUnresolved(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, file(t))
 	l := newLog("0")
 	l.fill(40)

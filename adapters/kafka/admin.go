@@ -28,6 +28,7 @@ const (
 	cfgLock       = "share.record.lock.duration.ms"
 	cfgCount      = "share.delivery.count.limit"
 	cfgReset      = "share.auto.offset.reset"
+	cfgIsolation  = "share.isolation.level"
 	cfgCountAll   = "group.share.delivery.count.limit" // the broker's, for all groups
 	mostAttempts  = 10                                 // the highest limit that any broker admits (KAF-F-42)
 )

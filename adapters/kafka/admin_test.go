@@ -16,6 +16,7 @@ import (
 )
 
 func TestEnsureAndDelete(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 0)
 	conn := dial(t, c)
 	ctx := ctxOf(t, 20*time.Second)
@@ -58,6 +59,7 @@ func TestEnsureAndDelete(t *testing.T) {
 }
 
 func TestEnsureRefusesWhatKafkaCant(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 0)
 	for name, x := range map[string]struct {
 		mode Mode
@@ -94,6 +96,7 @@ func TestEnsureRefusesWhatKafkaCant(t *testing.T) {
 }
 
 func TestEnsureShareGroup(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c, shares)
 	ctx := ctxOf(t, 10*time.Second)
@@ -107,6 +110,7 @@ func TestEnsureShareGroup(t *testing.T) {
 }
 
 func TestOpenUnknown(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	for _, mode := range []func(*Options){func(*Options) {}, shares} {
 		conn := dial(t, c, mode)
@@ -128,6 +132,7 @@ func TestOpenUnknown(t *testing.T) {
 // that whoever opens the topic next finds it; that another made it meanwhile is no
 // error either.
 func TestEnsureWaitsForAllBrokers(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 0, kfake.NumBrokers(3))
 	one, two := dial(t, c), dial(t, c)
 	var mu sync.Mutex

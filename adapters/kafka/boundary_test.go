@@ -10,6 +10,7 @@ import (
 // Both boundaries answer every claim, each with a source, and the two differ
 // only in hop 2.
 func TestBoundariesAreComplete(t *testing.T) {
+	t.Parallel()
 	group, share := GroupBoundary(), ShareBoundary()
 	if !slices.Equal(group.Claims(), share.Claims()) || len(group.Claims()) == 0 {
 		t.Fatalf("%d and %d claims", len(group.Claims()), len(share.Claims()))

@@ -5,6 +5,7 @@ import "github.com/onceline/onceline/broker/boundary"
 // groupEffects adds to e where the guarantees with a consumer group end on hop 3,
 // beside what is the same for each way to receive.
 func groupEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.Entry {
+	groupCheckpoints(e)
 	e[boundary.EffectCrashBefore] = boundary.Entry{
 		Declared: boundary.Once, Sources: []string{"KAF-F-34"},
 		Note: "The next owner of the partition goes on from the committed offset, which is below it.",
@@ -25,11 +26,12 @@ func groupEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]bounda
 		Declared: boundary.Twice, Sources: []string{"KAF-F-34"},
 		Note: "To every effect it is one more copy: use a stored position or an inbox before anybody resets offsets.",
 	}
-	return boundary.Guarded(e, true, "KAF-F-34")
+	return groupTransactions(boundary.Guarded(e, true, "KAF-F-34"))
 }
 
 // shareEffects is the same with a share group.
 func shareEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.Entry {
+	shareCheckpoints(e)
 	e[boundary.EffectCrashBefore] = boundary.Entry{
 		Declared: boundary.Once, Sources: []string{"KAF-F-50"},
 		Note: "It comes again as the connection ends, or else when its lease does. At the delivery limit the broker drops it.",
@@ -50,5 +52,5 @@ func shareEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]bounda
 		Declared: boundary.NotApplicable, Sources: []string{"KAF-F-50"},
 		Note: "A receiver can't go back: StartFrom is ErrUnsupported.",
 	}
-	return boundary.Guarded(e, false, "KAF-F-50")
+	return shareTransactions(boundary.Guarded(e, false, "KAF-F-50"))
 }

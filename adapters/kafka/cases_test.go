@@ -43,6 +43,7 @@ func transact(t testing.TB, conn broker.Conn, commit bool, ms ...broker.Message)
 // wrote is not delivered, unless the options ask for it. The holes it leaves in
 // the offsets hold no commit back.
 func TestCaseAbortedTransactionIsNotDelivered(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	p := openPublisher(t, conn, "t")
@@ -116,6 +117,7 @@ func TestCaseDeadLetterSettlesItsSource(t *testing.T) {
 
 // A dead-letter topic that can't be written leaves the delivery as it is.
 func TestDeadLetterUnpublishable(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c, func(o *Options) { o.MaxDeliveries, o.DeadLetter = 1, "nosuch" })
 	publish(t, openPublisher(t, conn, "t"), messages(1, 0)...)
@@ -138,6 +140,7 @@ func TestDeadLetterUnpublishable(t *testing.T) {
 // twmb/franz-go#187: Close ends soon though a message is unsettled, and the
 // member has left the group.
 func TestCaseCloseWithUnsettledMessage(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(1, 0)...)
@@ -155,6 +158,7 @@ func TestCaseCloseWithUnsettledMessage(t *testing.T) {
 // dapr/components-contrib#4349: the connections die again and again under load;
 // the receiver never goes silent with messages left.
 func TestCaseConnectionsDieUnderLoad(t *testing.T) {
+	t.Parallel()
 	for name, mode := range map[string]func(*Options){"group": func(*Options) {}, "consumer": nextGen, "share": shares} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -240,6 +244,7 @@ func TestGroupEvictedMemberSetsNothingBack(t *testing.T) {
 
 // A wish that the group refuses is told, not waited out.
 func TestGroupRefusesSession(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	r := openReceiver(t, dial(t, c, func(o *Options) { o.Session = time.Second }), "t/g")
 	if _, err := r.Receive(ctxOf(t, 5*time.Second), 1); !errors.Is(err, broker.ErrInvalid) {
@@ -248,6 +253,7 @@ func TestGroupRefusesSession(t *testing.T) {
 }
 
 func TestGroupStaticMember(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c, func(o *Options) { o.Instance = "one" })
 	publish(t, openPublisher(t, conn, "t"), messages(4, 0)...)
@@ -272,6 +278,7 @@ func TestGroupStaticMember(t *testing.T) {
 }
 
 func TestGroupExtendAndConflict(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(1, 0)...)

@@ -17,6 +17,7 @@ import (
 // session: over rebalances nothing is skipped, and what was Confirmed doesn't
 // come again.
 func TestCaseNoGapOverRebalances(t *testing.T) {
+	t.Parallel()
 	for name, mode := range map[string]func(*Options){"classic": func(*Options) {}, "consumer": nextGen} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,6 +95,7 @@ func TestCaseNoGapOverRebalances(t *testing.T) {
 
 // Opening and closing leaves nothing behind.
 func TestOpenCloseLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for name, mode := range map[string]func(*Options){"group": func(*Options) {}, "share": shares} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := cluster(t, 1)

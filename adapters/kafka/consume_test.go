@@ -13,6 +13,7 @@ import (
 // dapr/js-sdk#720: a handler that fails, panics or says nothing loses no
 // message: each is delivered again until it is handled.
 func TestCaseFailingHandlerLosesNothing(t *testing.T) {
+	t.Parallel()
 	for name, mode := range map[string]func(*Options){"group": func(*Options) {}, "share": shares} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -98,8 +98,8 @@
 // message. A lost answer stays Unknown, for Kafka refuses a second ack whether
 // or not the first took effect. Extend renews by the group's lease, whatever
 // delay it is given, and needs 4.2. A nack with a delay is ErrUnsupported, and
-// the handle stays held. Ensure sets share.auto.offset.reset, Lease as
-// share.record.lock.duration.ms, and for MaxDeliveries the broker's own limit as
+// the handle stays held. Ensure sets share.auto.offset.reset, read_committed as
+// share.isolation.level, Lease as share.record.lock.duration.ms, and for MaxDeliveries the broker's own limit as
 // high as it goes, for at that limit the broker drops a message.
 //
 // A new group gets nothing until the brokers have made its state. One that dies

@@ -19,6 +19,7 @@ import (
 func nextGen(o *Options) { o.NextGen, o.Session = true, 0 }
 
 func TestGroupPendingThenConfirmed(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(6, 0)...)
@@ -49,6 +50,7 @@ func TestGroupPendingThenConfirmed(t *testing.T) {
 // What is committed never passes an unsettled record, whatever the order and
 // however many settle at once; and in the end all are Confirmed.
 func TestGroupCommitsOnlyWhatIsContiguous(t *testing.T) {
+	t.Parallel()
 	const n, parts = 600, 3
 	c, _ := cluster(t, parts)
 	conn := dial(t, c)
@@ -104,6 +106,7 @@ func TestGroupCommitsOnlyWhatIsContiguous(t *testing.T) {
 
 // twmb/franz-go#406: acks are not forgotten in a rebalance.
 func TestCaseAcksSurviveRebalance(t *testing.T) {
+	t.Parallel()
 	for name, mode := range map[string]func(*Options){"classic": func(*Options) {}, "consumer": nextGen} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,6 +156,7 @@ func TestCaseAcksSurviveRebalance(t *testing.T) {
 // segmentio/kafka-go#1330: an old member's ack doesn't move the offset of a
 // partition that another one has now.
 func TestCaseStaleAckIsRefused(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(50, 0)...)
@@ -227,6 +231,7 @@ func TestGroupLostCommitAnswer(t *testing.T) {
 // twmb/franz-go#57: what was received and not settled comes again after the
 // process was killed.
 func TestCaseKilledReceiverLosesNothing(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(100, 0)...)
@@ -252,6 +257,7 @@ func TestCaseKilledReceiverLosesNothing(t *testing.T) {
 }
 
 func TestGroupStartFrom(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 2)
 	conn := dial(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(40, 0, "a", "b", "c", "d", "e")...)
@@ -276,6 +282,7 @@ func TestGroupStartFrom(t *testing.T) {
 // Cancelled receives strand nothing: what was fetched and not handed out is
 // there for the next call, and nothing of it counts as delivered.
 func TestGroupCancelStrandsNothing(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	p := openPublisher(t, conn, "t")
@@ -327,6 +334,7 @@ func TestGroupCancelStrandsNothing(t *testing.T) {
 // A commit is tied to the membership and the assignment that its messages are
 // from: one that was made under another is not sent.
 func TestGroupCommitIsTiedToItsAssignment(t *testing.T) {
+	t.Parallel()
 	r := &groupReceiver{topic: "t", member: "me", parts: map[int32]*part{0: newPart(0), 1: newPart(1)}}
 	parts := map[int32]*part{0: r.parts[0], 1: r.parts[1]}
 	request := func(member string) *kmsg.OffsetCommitRequest {

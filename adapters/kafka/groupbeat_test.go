@@ -30,6 +30,7 @@ func beatsOf(t *testing.T, r broker.Receiver) *beats {
 // A member that stood still past its session is told so by Extend and Nack, before a
 // heartbeat has told it; one that was silent and is still a member goes on.
 func TestGroupAsksAfterASilence(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		action broker.Action
@@ -70,6 +71,7 @@ func TestGroupAsksAfterASilence(t *testing.T) {
 
 // A heartbeat that comes too late says nothing, for it may have been refused.
 func TestBeats(t *testing.T) {
+	t.Parallel()
 	b := &beats{bound: time.Minute}
 	answered := func(key kmsg.Key, sent time.Duration) {
 		b.OnBrokerE2E(kgo.BrokerMetadata{}, key.Int16(), kgo.BrokerE2E{TimeToRead: sent})

@@ -12,13 +12,18 @@ import (
 )
 
 // ensureShareGroup writes the group's configuration. From where it begins is
-// always written, for the broker's default skips what is there (KAF-F-44).
+// always written, for the broker's default skips what is there (KAF-F-44); so is that
+// only committed messages are delivered.
 func (c *conn) ensureShareGroup(ctx context.Context, group string, e *broker.Entity) error {
 	reset := "earliest"
 	if c.opts.Latest {
 		reset = "latest"
 	}
 	if err := c.alterGroup(ctx, group, cfgReset, reset); err != nil {
+		return err
+	}
+	// By default a share group delivers what was never committed (KAF-F-400).
+	if err := c.alterGroup(ctx, group, cfgIsolation, "read_committed"); err != nil {
 		return err
 	}
 	if e.Lease > 0 {

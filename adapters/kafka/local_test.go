@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
+	"github.com/onceline/onceline/internal/sidebyside"
 	"github.com/onceline/onceline/localstack"
 )
 
@@ -25,6 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	runIfMember()
+	sidebyside.Tests(4)
 	goleak.VerifyTestMain(withServer{m})
 }
 

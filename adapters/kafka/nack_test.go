@@ -12,6 +12,7 @@ import (
 )
 
 func TestGroupNackComesAgainInOrder(t *testing.T) {
+	t.Parallel()
 	for _, ordered := range []bool{false, true} {
 		t.Run(fmt.Sprint("ordered=", ordered), func(t *testing.T) {
 			t.Parallel()
@@ -66,6 +67,7 @@ func TestGroupNackComesAgainInOrder(t *testing.T) {
 
 // With Ordered, no two messages of a key are in hand at once.
 func TestGroupOrderedHandsOutOnePerKey(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 2)
 	conn := dial(t, c)
 	e := broker.Entity{Topic: "t", Subscription: "t/g", Ordered: true}
@@ -107,6 +109,7 @@ func TestGroupOrderedHandsOutOnePerKey(t *testing.T) {
 // dapr/components-contrib#3849: a message in its retry cycle outlives a
 // rebalance; the next owner gets it.
 func TestCaseNackedMessageMovesWithItsPartition(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(3, 0)...)
@@ -130,6 +133,7 @@ func TestCaseNackedMessageMovesWithItsPartition(t *testing.T) {
 // dapr/components-contrib#3529: a poison message that is retried when the
 // receiver closes is there after the restart.
 func TestCaseNackedMessageSurvivesClose(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(1, 0)...)

@@ -20,6 +20,7 @@ import (
 )
 
 func TestPublishCarriesEveryField(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	ms := []broker.Message{
@@ -52,6 +53,7 @@ func TestPublishCarriesEveryField(t *testing.T) {
 
 // What other producers write is delivered as it is.
 func TestReceiveForeignRecords(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	var cl *kgo.Client
@@ -125,6 +127,7 @@ func TestCasePublishReturnsWithItsContext(t *testing.T) {
 // A record that is sent again after its Publish returned has the body of then,
 // whatever the caller did with its memory.
 func TestPublishOwnsItsMemory(t *testing.T) {
+	t.Parallel()
 	c, w := cluster(t, 1)
 	conn := dial(t, c)
 	p := openPublisher(t, conn, "t")
@@ -149,6 +152,7 @@ func TestPublishOwnsItsMemory(t *testing.T) {
 
 // The answer comes after the caller gave up and before it tries again.
 func TestPublishRetryFindsTheLateAnswer(t *testing.T) {
+	t.Parallel()
 	c, w := cluster(t, 1)
 	conn := dial(t, c)
 	p := openPublisher(t, conn, "t")
@@ -182,6 +186,7 @@ func TestPublishRetryFindsTheLateAnswer(t *testing.T) {
 // twmb/franz-go#1217: a record that was stored, answered with an error and
 // given up must not make a later one vanish as its copy.
 func TestCaseAbandonedRecordHidesNoLaterOne(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	p := openPublisher(t, conn, "t")
@@ -206,6 +211,7 @@ func TestCaseAbandonedRecordHidesNoLaterOne(t *testing.T) {
 }
 
 func TestPublishRefusals(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	ctx := ctxOf(t, 10*time.Second)
@@ -256,6 +262,7 @@ func TestPublishRefusals(t *testing.T) {
 }
 
 func TestPublishAtMostOnce(t *testing.T) {
+	t.Parallel()
 	c, w := cluster(t, 1)
 	conn := dial(t, c)
 	p := openPublisher(t, conn, "t", broker.PublishAtMostOnce())
@@ -274,6 +281,7 @@ func TestPublishAtMostOnce(t *testing.T) {
 // With the default, the same fault costs nothing: the SDK sends again and the
 // broker knows the batch (KAF-F-03).
 func TestPublishSurvivesLostAnswer(t *testing.T) {
+	t.Parallel()
 	c, w := cluster(t, 1)
 	conn := dial(t, c)
 	p := openPublisher(t, conn, "t")
@@ -290,6 +298,7 @@ func TestPublishSurvivesLostAnswer(t *testing.T) {
 // Keys keep their order under concurrent batches, and every receipt names the
 // place where its message is.
 func TestPublishConcurrent(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 3)
 	conn := dial(t, c)
 	p := openPublisher(t, conn, "t")
@@ -330,6 +339,7 @@ func TestPublishConcurrent(t *testing.T) {
 
 // twmb/franz-go#556: Close ends in time though the broker is down.
 func TestCaseCloseWithBrokerDown(t *testing.T) {
+	t.Parallel()
 	for name, mode := range map[string]func(*Options){"group": func(*Options) {}, "consumer": nextGen, "share": shares} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

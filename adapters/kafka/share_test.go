@@ -149,6 +149,7 @@ func TestShareStaleAckIsRefused(t *testing.T) {
 }
 
 func TestShareLostAckAnswer(t *testing.T) {
+	t.Parallel()
 	for name, mute := range map[string]bool{"cut": false, "black hole": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,6 +204,7 @@ func TestShareExtend(t *testing.T) {
 }
 
 func TestShareNackWithDelayIsUnsupported(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := shareConn(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(1, 0)...)
@@ -240,6 +242,7 @@ func TestShareCloseGivesBackAtOnce(t *testing.T) {
 
 // A crash: the connection is gone, and with it all leases (KAF-F-50).
 func TestShareCrashGivesBack(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := shareConn(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(3, 0)...)
@@ -270,6 +273,7 @@ func driverOf(t testing.TB, r broker.Receiver) *shareReceiver {
 }
 
 func TestShareCancelStrandsNothing(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := shareConn(t, c)
 	p := openPublisher(t, conn, "t")

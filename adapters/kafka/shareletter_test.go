@@ -79,6 +79,7 @@ func wantLetters(t testing.TB, conn broker.Conn, source string, want ...string) 
 
 // Leadership moves: nothing is lost, and held messages are refused.
 func TestShareLeaderMoves(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 3, kfake.NumBrokers(3))
 	conn := shareConn(t, c)
 	p := openPublisher(t, conn, "t")
@@ -114,6 +115,7 @@ func TestShareLeaderMoves(t *testing.T) {
 // Holes in the offsets, here a transaction's markers, are settled by the
 // receiver: they hold nothing up and are nobody's message.
 func TestShareHoles(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1, lockOf("1000"))
 	conn := shareConn(t, c)
 	p := openPublisher(t, conn, "t")

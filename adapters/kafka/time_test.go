@@ -13,6 +13,7 @@ import (
 )
 
 func TestTimeSurvives(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	timeSurvives(t, dial(t, c), false) // the fake overwrites no timestamp
 }
@@ -60,6 +61,7 @@ func timeSurvives(t *testing.T, conn broker.Conn, overwrites bool) {
 // A time that Kafka has no timestamp for goes into the header everywhere, as all do
 // where nobody can say what the topic does to timestamps.
 func TestTimeHeader(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		at    time.Time
 		stamp bool
@@ -117,6 +119,7 @@ func TestTextKeepsStrings(t *testing.T) {
 // What a poll took over and nobody was given is neither lost nor delivered: the
 // next receiver has it, counted as its first delivery.
 func TestPolledAheadIsNotDelivered(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1)
 	conn := dial(t, c)
 	publish(t, openPublisher(t, conn, "t"), messages(50, 0)...)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -84,9 +85,10 @@ func passing(err error) bool {
 }
 
 // marker looks in the log how a transaction ended: behind its records the coordinator
-// writes a marker into each of its partitions, and until then the partition's last
-// stable offset stays before them. With wait it waits for that; otherwise a
-// transaction without a marker is undecided, without an error.
+// writes a marker into each of its partitions. The partition's last stable offset says
+// little of it, for it stays before the transactions of others that are open. With wait
+// the marker is waited for; otherwise a transaction without one is undecided, without
+// an error.
 func (c *conn) marker(ctx context.Context, p proof, wait bool) (ending, error) {
 	if p.Topic == "" {
 		return undecided, errors.New("the transaction has no record to look at")
@@ -95,15 +97,34 @@ func (c *conn) marker(ctx context.Context, p proof, wait bool) (ending, error) {
 	if err != nil {
 		return undecided, broker.Errorf(broker.ErrInvalid, err, "partition %q", p.Partition)
 	}
-	id := int32(partition)
-	var stable int64
+	l := markerLog{proof: p, partition: int32(partition), next: p.Offset}
+	l.cl, err = kgo.NewClient(c.client(
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.Topic: {l.partition: kgo.NewOffset().At(p.Offset)}}),
+		kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
+		kgo.KeepControlRecords(),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+	)...)
+	if err != nil {
+		return undecided, err
+	}
+	defer l.cl.Close()
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
-		stable, err = c.stableOffset(ctx, p.Topic, id)
-		switch {
-		case err == nil && stable > p.Offset:
-			return c.readMarker(ctx, p, id, stable)
-		case err == nil && !wait:
-			return undecided, nil
+		// In this order: of what has ended by the first, the second is behind the marker.
+		stable, err := offsetOf(ctx, c.adm.ListCommittedOffsets, p.Topic, l.partition)
+		var end int64
+		if err == nil {
+			end, err = offsetOf(ctx, c.adm.ListEndOffsets, p.Topic, l.partition)
+		}
+		if err == nil {
+			done, err := l.read(ctx, end)
+			switch {
+			case done != undecided || err != nil:
+				return done, err
+			case stable > p.Offset:
+				return undecided, errors.New("the log has no marker for the transaction")
+			case !wait:
+				return undecided, nil
+			}
 		}
 		select {
 		case <-time.After(pause):
@@ -113,9 +134,9 @@ func (c *conn) marker(ctx context.Context, p proof, wait bool) (ending, error) {
 	}
 }
 
-// stableOffset is the offset below which all transactions have ended.
-func (c *conn) stableOffset(ctx context.Context, topic string, partition int32) (int64, error) {
-	os, err := c.adm.ListCommittedOffsets(ctx, topic)
+// offsetOf is one partition's offset of those that list lists.
+func offsetOf(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topic string, partition int32) (int64, error) {
+	os, err := list(ctx, topic)
 	if err != nil {
 		return 0, err
 	}
@@ -126,22 +147,19 @@ func (c *conn) stableOffset(ctx context.Context, topic string, partition int32) 
 	return o.Offset, o.Err
 }
 
-// readMarker reads from the transaction's record to the stable offset for the first
-// marker of its producer, which is its own: a producer has one transaction at a time.
-func (c *conn) readMarker(ctx context.Context, p proof, partition int32, stable int64) (ending, error) {
-	cl, err := kgo.NewClient(c.client(
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.Topic: {partition: kgo.NewOffset().At(p.Offset)}}),
-		kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
-		kgo.KeepControlRecords(),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-	)...)
-	if err != nil {
-		return undecided, err
-	}
-	defer cl.Close()
-	first := true
-	for {
-		fetches := cl.PollFetches(ctx)
+// markerLog reads a partition from the transaction's record on.
+type markerLog struct {
+	proof
+	cl        *kgo.Client
+	partition int32
+	next      int64 // what is read next
+}
+
+// read reads up to end for the first marker of the transaction's producer, which is its
+// own: a producer has one transaction at a time.
+func (l *markerLog) read(ctx context.Context, end int64) (ending, error) {
+	for l.next < end {
+		fetches := l.cl.PollFetches(ctx)
 		if err := ctx.Err(); err != nil {
 			return undecided, context.Cause(ctx)
 		}
@@ -153,18 +171,16 @@ func (c *conn) readMarker(ctx context.Context, p proof, partition int32, stable 
 		}
 		for it := fetches.RecordIter(); !it.Done(); {
 			r := it.Next()
-			if first && r.Offset != p.Offset {
+			if l.next == l.Offset && r.Offset != l.Offset {
 				return undecided, errors.New("the log doesn't hold the transaction's records any more")
 			}
-			first = false
-			if r.Attrs.IsControl() && r.ProducerID == p.Producer {
+			l.next = r.Offset + 1
+			if r.Attrs.IsControl() && r.ProducerID == l.Producer {
 				return endingOf(r.Key)
-			}
-			if r.Offset >= stable {
-				return undecided, errors.New("the log has no marker for the transaction")
 			}
 		}
 	}
+	return undecided, nil
 }
 
 // endingOf reads a marker's key: a version and a type, of two bytes each.

@@ -16,6 +16,7 @@ import (
 )
 
 func TestURLRoundTrip(t *testing.T) {
+	t.Parallel()
 	c, _ := cluster(t, 1, kfake.NumBrokers(2))
 	raw := "kafka://" + strings.Join(c.ListenAddrs(), ",") + "?mode=group&start=earliest&isolation=committed&protocol=classic&session=7s&client-id=me"
 	for _, open := range []func() (broker.Conn, error){
@@ -39,6 +40,7 @@ func TestURLRoundTrip(t *testing.T) {
 }
 
 func TestURLParameters(t *testing.T) {
+	t.Parallel()
 	u, err := url.Parse("kafka://[::1]:9?mode=group&start=latest&isolation=uncommitted&instance=i&protocol=consumer&session=9s&partitions=3&replicas=2&max-deliveries=4&dead-letter=d&ordered=true")
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +59,7 @@ func TestURLParameters(t *testing.T) {
 }
 
 func TestURLRefusals(t *testing.T) {
+	t.Parallel()
 	const secret = "s3cr3t"
 	for raw, want := range map[string]string{
 		"kafka://h:1?nope=1&also=2":                              "also, nope",
@@ -94,6 +97,7 @@ func TestURLRefusals(t *testing.T) {
 }
 
 func TestURLCredentials(t *testing.T) {
+	t.Parallel()
 	for _, mech := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
 		t.Run(mech, func(t *testing.T) {
 			c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"), kfake.EnableSASL(), kfake.Superuser(strings.ToUpper(mech), "user", "s3cr3t:@/"))

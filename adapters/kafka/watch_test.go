@@ -34,6 +34,7 @@ func (w *watched) read() (sessions, gained, lost int) {
 // TestGroupWatchAssignment: a member that comes makes the others begin a session, and
 // what each gained less what it lost is what there is.
 func TestGroupWatchAssignment(t *testing.T) {
+	t.Parallel()
 	for name, mode := range map[string]func(*Options){"classic": func(*Options) {}, "consumer": nextGen} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

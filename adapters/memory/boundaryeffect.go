@@ -4,6 +4,7 @@ import "github.com/onceline/onceline/broker/boundary"
 
 // effects adds what is promised on hop 3.
 func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.Entry {
+	checkpoints(e)
 	e[boundary.EffectCrashBefore] = boundary.Entry{
 		Declared: boundary.Once,
 		Note:     "It comes again when its lease has ended.",
@@ -24,5 +25,5 @@ func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.En
 		Declared: boundary.NotApplicable,
 		Note:     "A receiver can't go back: StartFrom is ErrUnsupported.",
 	}
-	return boundary.Guarded(e, false)
+	return transactions(boundary.Guarded(e, false))
 }

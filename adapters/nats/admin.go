@@ -130,6 +130,7 @@ func (c *conn) streamConfig(topic, name string, e broker.Entity) jetstream.Strea
 	if c.opts.retention != nil {
 		cfg.Retention = *c.opts.retention
 	}
+	cfg.AllowAtomicPublish = c.opts.batches
 	return cfg
 }
 
@@ -152,6 +153,8 @@ func (c *conn) compareStream(topic string, cfg jetstream.StreamConfig, e broker.
 		return differs("storage", cfg.Storage, *o.storage)
 	case o.retention != nil && cfg.Retention != *o.retention:
 		return differs("retention", cfg.Retention, *o.retention)
+	case o.batches && !cfg.AllowAtomicPublish:
+		return differs("allow_atomic", false, true)
 	}
 	return nil
 }

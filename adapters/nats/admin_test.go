@@ -31,6 +31,7 @@ func consumerOf(t *testing.T, c broker.Conn, stream, name string) jetstream.Cons
 }
 
 func TestEnsure(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t)
 	e := entity(t, func(e *broker.Entity) {
 		e.Window, e.Lease, e.MaxDeliveries, e.Ordered, e.MaxBody = time.Minute, 7*time.Second, 5, true, 4096
@@ -99,6 +100,7 @@ func TestEnsure(t *testing.T) {
 }
 
 func TestEnsureRefuses(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t)
 	good := entity(t)
 	for name, w := range map[string]struct {
@@ -136,6 +138,7 @@ func TestEnsureRefuses(t *testing.T) {
 }
 
 func TestOptionsOfStreams(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t, MemoryStorage(), WorkQueue(), MaxAckPending(7))
 	e := entity(t)
 	ensure(t, c, e)
@@ -155,7 +158,39 @@ func TestOptionsOfStreams(t *testing.T) {
 	wantErr(t, c.Ensure(t.Context(), second), broker.ErrConflict) // a work queue has one consumer for a subject
 }
 
+func TestOptionOfAtomicBatches(t *testing.T) {
+	e := entity(t)
+	plain := dialShared(t)
+	ensure(t, plain, e)
+	c := dialShared(t, AtomicBatches())
+	wantErr(t, c.Ensure(t.Context(), e), broker.ErrConflict) // the stream is there and takes none
+	x, err := broker.OpenTransactor(t.Context(), c, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := x.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = tx.Publish(t.Context(), e.Topic, message("a"))
+	wantErr(t, err, broker.ErrUnsupported)
+	other := entity(t)
+	ensure(t, c, other)
+	ensure(t, plain, other) // no wish, no conflict
+	if _, err := tx.Publish(t.Context(), other.Topic, message("a"), message("b")); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := tx.Commit(t.Context()); o.State != broker.Confirmed {
+		t.Fatal(o, err)
+	}
+	stream, _, _ := splitSubscription(other.Subscription)
+	if s := streamOf(t, c, stream); !s.AllowAtomicPublish {
+		t.Errorf("stream %+v", s)
+	}
+}
+
 func TestEnsureAtOnce(t *testing.T) {
+	t.Parallel()
 	e := entity(t, func(e *broker.Entity) {
 		e.DeadLetter = "dead-" + strings.ReplaceAll(e.Topic, ".", "-")
 		e.MaxDeliveries = 3
@@ -173,6 +208,7 @@ func TestEnsureAtOnce(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t)
 	e := entity(t, func(e *broker.Entity) { e.DeadLetter = "dead-" + strings.ReplaceAll(e.Topic, ".", "-") })
 	ctx := t.Context()
@@ -221,6 +257,7 @@ func TestDelete(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t)
 	ctx := t.Context()
 	e := entity(t)
@@ -253,6 +290,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestCovers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		pattern, subject string
 		want             bool

@@ -12,6 +12,7 @@ import (
 
 // A question that nobody answers, as while a stream has no leader, is asked again.
 func TestAskedUntilAnswered(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -30,6 +31,7 @@ func TestAskedUntilAnswered(t *testing.T) {
 }
 
 func TestAskedNoLongerThanMayBe(t *testing.T) {
+	t.Parallel()
 	silence := func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -5,6 +5,7 @@ import "github.com/onceline/onceline/broker/boundary"
 // effects adds to e where the guarantees end on hop 3, beside what each configuration
 // says of it.
 func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.Entry {
+	checkpoints(e)
 	e[boundary.EffectCrashBefore] = boundary.Entry{
 		Declared: boundary.Once, Sources: []string{"NATS-F-27"},
 		Note: "It comes again when its lease has ended.",
@@ -25,5 +26,5 @@ func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.En
 		Declared: boundary.NotApplicable, Sources: []string{"NATS-F-27"},
 		Note: "A receiver can't go back: StartFrom is ErrUnsupported.",
 	}
-	return boundary.Guarded(e, false, "NATS-F-27")
+	return transactions(boundary.Guarded(e, false, "NATS-F-27"))
 }

@@ -21,6 +21,7 @@ import (
 
 // nats-io/nats-server#2525: header blocks over 64 KiB broke a replicated stream.
 func TestCaseHeadersOver64K(t *testing.T) {
+	t.Parallel()
 	c, _, p, r := ends(t)
 	big := message("big")
 	for i := range 64 {
@@ -49,6 +50,7 @@ func TestCaseHeadersOver64K(t *testing.T) {
 
 // dapr/components-contrib#3922: a limit of one message under way had no effect.
 func TestCaseOneAtATime(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t, MaxAckPending(1))
 	e := entity(t)
 	ensure(t, c, e)
@@ -89,6 +91,7 @@ func TestCaseOneAtATime(t *testing.T) {
 // nats-io/nats-server#5142: an old ID after its message was acked is swallowed;
 // the receipt must say so.
 func TestCaseDuplicateAfterAck(t *testing.T) {
+	t.Parallel()
 	_, _, p, r := ends(t)
 	publish(t, p, message("x"))
 	ack(t, *receiveOne(t, r))
@@ -150,6 +153,7 @@ func TestCaseLostAcksDontPileUp(t *testing.T) {
 // nats-io/nats-server#3645: headers that end like the dedup header were taken
 // for it.
 func TestCaseLookAlikeHeaders(t *testing.T) {
+	t.Parallel()
 	_, _, p, r := ends(t)
 	var ms []broker.Message
 	for i, name := range []string{"Orig-Nats-Msg-Id", "X-Nats-Msg-Id", "nats-msg-id"} {
@@ -171,6 +175,7 @@ func TestCaseLookAlikeHeaders(t *testing.T) {
 
 // nats-io/nats.go#1929: the lease ran while messages waited in a prefetch buffer.
 func TestCaseNoPrefetch(t *testing.T) {
+	t.Parallel()
 	c, e, p, r := ends(t, func(e *broker.Entity) { e.Lease = 300 * time.Millisecond })
 	publish(t, p, messages(5, "m")...)
 	for i := range 5 {
@@ -189,6 +194,7 @@ func TestCaseNoPrefetch(t *testing.T) {
 // nats-io/nats-server#5564: a message past its last delivery stays in a work
 // queue and is given to nobody.
 func TestCasePoisonInWorkQueue(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t, WorkQueue())
 	e := entity(t, func(e *broker.Entity) {
 		e.MaxDeliveries, e.DeadLetter = 3, "dead-"+strings.ReplaceAll(e.Topic, ".", "-")
@@ -256,6 +262,7 @@ func TestCaseStallRemovesConsumer(t *testing.T) {
 
 // nats-io/nats.go#790: acks that were sent just before the end were not applied.
 func TestCaseAckThenClose(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t, MaxAckPending(5000))
 	e := entity(t, func(e *broker.Entity) { e.Lease = 2 * time.Second })
 	ensure(t, c, e)
@@ -289,6 +296,7 @@ func TestCaseAckThenClose(t *testing.T) {
 // nats-io/nats.go#1717: delivered again after a confirmed ack. A batch that takes
 // longer than a lease is kept by extending it.
 func TestCaseConfirmedAckIsFinal(t *testing.T) {
+	t.Parallel()
 	const batch, work = 10, 50 * time.Millisecond
 	c := dialShared(t, WorkQueue())
 	e := entity(t, func(e *broker.Entity) { e.Lease = 300 * time.Millisecond })

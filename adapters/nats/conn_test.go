@@ -15,6 +15,7 @@ import (
 
 // Close ends a Receive that waits.
 func TestCloseEndsReceive(t *testing.T) {
+	t.Parallel()
 	c, e, _, r := ends(t)
 	out := make(chan error, 1)
 	go func() {
@@ -45,6 +46,7 @@ func waitingPulls(t testing.TB, c broker.Conn, e broker.Entity) int {
 }
 
 func TestAs(t *testing.T) {
+	t.Parallel()
 	c, _, p, r := ends(t)
 	var nc *natsgo.Conn
 	var js jetstream.JetStream
@@ -100,6 +102,7 @@ func TestOpenClose(t *testing.T) {
 
 // Through New the client is the caller's and stays open.
 func TestNewLeavesClientOpen(t *testing.T) {
+	t.Parallel()
 	nc, err := natsgo.Connect(shared.ClientURL(), natsgo.ReconnectBufSize(-1))
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +137,7 @@ func TestNewLeavesClientOpen(t *testing.T) {
 
 // In a domain, the API and the acks have other subjects.
 func TestDomain(t *testing.T) {
+	t.Parallel()
 	s, err := start(t.TempDir(), 0, func(o *server.Options) { o.JetStreamDomain = "hub" })
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestRoundTrip(t *testing.T) {
+	t.Parallel()
 	_, _, p, r := ends(t)
 	when := time.UnixMilli(1700000000123)
 	m := broker.Message{ID: "order-17", Key: "customer-4", Body: []byte("body"), Time: when, Headers: broker.Headers{{Key: "a", Value: "1"}}}
@@ -42,6 +43,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestCopyIsAnotherMessage(t *testing.T) {
+	t.Parallel()
 	_, _, p, r := ends(t)
 	m := message("x")
 	replay := m
@@ -58,6 +60,7 @@ func TestCopyIsAnotherMessage(t *testing.T) {
 
 // A batch larger than the window, and one larger than a pull's channel.
 func TestLargeBatches(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t, MaxInFlight(100), MaxAckPending(3000))
 	e := entity(t)
 	ensure(t, c, e)
@@ -100,6 +103,7 @@ func pendingAcks(t testing.TB, c broker.Conn, e broker.Entity) int {
 }
 
 func TestConcurrentPublishers(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t, MaxInFlight(64))
 	e := entity(t)
 	ensure(t, c, e)
@@ -140,6 +144,7 @@ func nothingOpen(t testing.TB, c broker.Conn) {
 }
 
 func TestNack(t *testing.T) {
+	t.Parallel()
 	_, _, p, r := ends(t, func(e *broker.Entity) { e.Lease = 30 * time.Second })
 	publish(t, p, message("now"), message("later"))
 	ds := receiveAll(t, r, 2)
@@ -163,6 +168,7 @@ func TestNack(t *testing.T) {
 }
 
 func TestLease(t *testing.T) {
+	t.Parallel()
 	const lease = 600 * time.Millisecond
 	c, e, p, r := ends(t, func(e *broker.Entity) { e.Lease = lease })
 	publish(t, p, message("x"))
@@ -192,6 +198,7 @@ func TestLease(t *testing.T) {
 
 // What the server itself does with a late ack: NATS-F-16.
 func TestVendorTakesStaleAck(t *testing.T) {
+	t.Parallel()
 	c, e, p, _ := ends(t, func(e *broker.Entity) { e.Lease = 200 * time.Millisecond })
 	raw, err := driver.Unfenced(c)
 	if err != nil {
@@ -214,6 +221,7 @@ func TestVendorTakesStaleAck(t *testing.T) {
 
 // Order over a nack, and never more than one message under way.
 func TestOrdered(t *testing.T) {
+	t.Parallel()
 	_, _, p, r := ends(t, func(e *broker.Entity) { e.Ordered = true; e.Lease = 30 * time.Second })
 	publish(t, p, messages(3, "m")...)
 	begin := time.Now()
@@ -239,6 +247,7 @@ func TestOrdered(t *testing.T) {
 // Receivers wait in line on a consumer that has a message and may not hand it
 // out: neither spins, all get their turn.
 func TestCrowdedConsumer(t *testing.T) {
+	t.Parallel()
 	c := dialShared(t, MaxAckPending(4))
 	e := entity(t, func(e *broker.Entity) { e.Lease = 4 * time.Second })
 	ensure(t, c, e)
@@ -288,6 +297,7 @@ func TestCrowdedConsumer(t *testing.T) {
 // Cancels around the arrival of messages: each message is with one of the two
 // receivers within a second.
 func TestCancelStrandsNothing(t *testing.T) {
+	t.Parallel()
 	c, e, p, _ := ends(t, func(e *broker.Entity) { e.Lease = 30 * time.Second })
 	cancelMany(t, p, receiverOf(t, c, e.Subscription), receiverOf(t, dialShared(t), e.Subscription), 1)
 	cancelMany(t, p, receiverOf(t, c, e.Subscription), receiverOf(t, dialShared(t), e.Subscription), 5)
@@ -336,6 +346,7 @@ func cancelMany(t *testing.T, p broker.Publisher, r1, r2 broker.Receiver, each i
 // Close gives back what is held, so that another receiver has it long before
 // the lease ends, and refuses the handles.
 func TestCloseGivesBack(t *testing.T) {
+	t.Parallel()
 	c, e, p, r := ends(t, func(e *broker.Entity) { e.Lease = 30 * time.Second })
 	publish(t, p, messages(100, "m")...)
 	ds := receiveAll(t, r, 100)
@@ -374,6 +385,7 @@ func TestCloseGivesBack(t *testing.T) {
 // A Receive that begins while Close is under way comes to the adapter after it: it
 // returns, and doesn't wait for a turn that Close has kept.
 func TestReceiveBehindClose(t *testing.T) {
+	t.Parallel()
 	c, e, _, _ := ends(t)
 	d, ok := driver.Unwrap(c)
 	if !ok {

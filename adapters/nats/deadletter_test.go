@@ -40,6 +40,7 @@ var rich = broker.Message{ID: "poison \x01", Copy: "c", Key: "k", Body: []byte{0
 	Headers: broker.Headers{{Key: "z", Value: "1"}, {Key: "a", Value: "\x00"}, {Key: "z", Value: "2"}}}
 
 func TestDeadLetterAfterLastNack(t *testing.T) {
+	t.Parallel()
 	c, e, p, r, morgue := letterbox(t, 3, 30*time.Second)
 	publish(t, p, rich)
 	for n := 1; n <= 3; n++ {
@@ -96,6 +97,7 @@ func TestDeadLetterAfterLastLease(t *testing.T) {
 }
 
 func TestDeadLetterWithReason(t *testing.T) {
+	t.Parallel()
 	_, _, p, r, morgue := letterbox(t, 0, 30*time.Second)
 	publish(t, p, message("x"))
 	d := receiveOne(t, r)
@@ -116,6 +118,7 @@ func TestDeadLetterWithReason(t *testing.T) {
 // The stream for dead letters is gone: the delivery stays as it was and can be
 // settled otherwise; a repeat after the stream is back adds one copy.
 func TestDeadLetterStreamMissing(t *testing.T) {
+	t.Parallel()
 	c, e, p, r, _ := letterbox(t, 2, 30*time.Second)
 	if err := connOf(t, c).js.DeleteStream(t.Context(), e.DeadLetter); err != nil {
 		t.Fatal(err)
@@ -146,6 +149,7 @@ func TestDeadLetterStreamMissing(t *testing.T) {
 // The copy is stored, but the settle of the original is lost: the repeat is the
 // same copy.
 func TestDeadLetterRepeatAddsNoCopy(t *testing.T) {
+	t.Parallel()
 	c, e, p, r, _ := letterbox(t, 0, 30*time.Second)
 	publish(t, p, message("x"))
 	d := receiveOne(t, r)
@@ -180,6 +184,7 @@ func tokenOf(t *testing.T, d *broker.Delivery) *held {
 }
 
 func TestDeadLetterUnsupported(t *testing.T) {
+	t.Parallel()
 	c, e, p, r := ends(t)
 	publish(t, p, message("x"))
 	d := receiveOne(t, r)
@@ -195,6 +200,7 @@ func TestDeadLetterUnsupported(t *testing.T) {
 // Without a dead-letter topic the limit is the server's: it stops delivering
 // and keeps the message (NATS-F-24).
 func TestMaxDeliveriesInServer(t *testing.T) {
+	t.Parallel()
 	c, e, p, r := ends(t, func(e *broker.Entity) { e.MaxDeliveries = 2; e.Lease = 30 * time.Second })
 	publish(t, p, message("x"))
 	for range 2 {
@@ -213,6 +219,7 @@ func TestMaxDeliveriesInServer(t *testing.T) {
 // A message of another producer that is past the limit and can't be moved is
 // said, not swallowed, and doesn't keep the rest from coming.
 func TestOverLimitAndNoStream(t *testing.T) {
+	t.Parallel()
 	c, e, p, r, _ := letterbox(t, 1, 300*time.Millisecond)
 	publish(t, p, message("x"))
 	receiveOne(t, r)

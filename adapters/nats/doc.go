@@ -42,6 +42,7 @@
 //	storage=file|memory   of new streams ([FileStorage], [MemoryStorage])
 //	retention=limits|workqueue|interest   of new streams ([LimitsRetention],
 //	                      [WorkQueue], [Interest])
+//	atomic-batches=true   new streams take transactions ([AtomicBatches])
 //	max-ack-pending=N     of new consumers ([MaxAckPending])
 //	max-in-flight=N       messages of a publisher without an answer ([MaxInFlight])
 //

@@ -81,6 +81,7 @@ func TestPullLost(t *testing.T) {
 
 // A pull is answered with an error that heals, and with one that doesn't.
 func TestPullErrors(t *testing.T) {
+	t.Parallel()
 	s, _, _, p, r := faultyEnds(t)
 	inject(t, s, localstack.Fault{Op: localstack.Receive, Kind: localstack.Error, Code: 503, Times: 2})
 	publish(t, p, message("x"))
@@ -91,6 +92,7 @@ func TestPullErrors(t *testing.T) {
 }
 
 func TestConsumerDeletedUnderReceive(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"consumer", "stream"} {
 		t.Run(what, func(t *testing.T) {
 			c, e, _, r := ends(t, func(e *broker.Entity) { e.Lease = time.Second })
@@ -126,6 +128,7 @@ func TestConsumerDeletedUnderReceive(t *testing.T) {
 // A clean restart: Receive goes on by itself, what was held comes again after
 // its lease, dedup IDs and settles are kept.
 func TestServerRestart(t *testing.T) {
+	t.Parallel()
 	s, c, _, p, r := faultyEnds(t, func(e *broker.Entity) { e.Lease = 800 * time.Millisecond })
 	publish(t, p, message("acked"), message("held"))
 	ds := receiveAll(t, r, 2)
@@ -158,6 +161,7 @@ func TestServerRestart(t *testing.T) {
 
 // The client is closed by its owner: calls end with an error that says so.
 func TestClientClosed(t *testing.T) {
+	t.Parallel()
 	nc, err := natsgo.Connect(shared.ClientURL())
 	if err != nil {
 		t.Fatal(err)
@@ -193,6 +197,7 @@ func TestClientClosed(t *testing.T) {
 // A black hole: every call ends with its context, Close too, and leaves nothing
 // (TestMain looks for goroutines).
 func TestBlackHole(t *testing.T) {
+	t.Parallel()
 	s, c, _, p, r := faultyEnds(t, func(e *broker.Entity) { e.Lease = 30 * time.Second })
 	publish(t, p, message("held"))
 	d := receiveOne(t, r)

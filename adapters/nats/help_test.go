@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/internal/sidebyside"
 )
 
 // mustCome is how long what must come is waited for: long, for a busy machine is slow,
@@ -26,6 +27,7 @@ const mustCome = 30 * time.Second
 var shared *server.Server
 
 func TestMain(m *testing.M) {
+	sidebyside.Tests(4)
 	dir, err := os.MkdirTemp("", "onceline-nats")
 	if err != nil {
 		panic(err)

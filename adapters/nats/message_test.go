@@ -59,6 +59,7 @@ var hostile = map[string]broker.Headers{
 
 // All of it through the real server, as one batch, each with an empty body too.
 func TestHostileHeaders(t *testing.T) {
+	t.Parallel()
 	_, _, p, r := ends(t)
 	var ms []broker.Message
 	for name, hs := range hostile {
@@ -89,6 +90,7 @@ func TestHostileHeaders(t *testing.T) {
 // Messages of producers that know nothing of this toolkit, and of those that
 // garble its headers, come with what is readable.
 func TestForeignMessages(t *testing.T) {
+	t.Parallel()
 	c, e, _, r := ends(t)
 	nc := client(t, c)
 	for _, h := range []natsgo.Header{
@@ -193,6 +195,7 @@ func FuzzPubAck(f *testing.F) {
 }
 
 func TestParsePubAck(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		in   string
 		want pubAck
@@ -215,6 +218,7 @@ func TestParsePubAck(t *testing.T) {
 }
 
 func TestParseAckSubject(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]ackInfo{
 		"$JS.ACK.S.c.3.17.20.1700000000000000000.4":              {delivered: 3, stream: 17, pending: 4},
 		"$JS.ACK.hub.ABC123.S.c.3.17.20.1700000000000000000.4":   {delivered: 3, stream: 17, pending: 4},
@@ -231,6 +235,7 @@ func TestParseAckSubject(t *testing.T) {
 }
 
 func TestReplies(t *testing.T) {
+	t.Parallel()
 	var r replies
 	const prefix = "_INBOX.abc."
 	for _, id := range []uint64{1, 35, 36, 1 << 40} {

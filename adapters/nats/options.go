@@ -23,6 +23,7 @@ type options struct {
 	retention     *jetstream.RetentionPolicy
 	maxAckPending int
 	maxInFlight   int
+	batches       bool
 	client        []natsgo.Option
 	logger        *slog.Logger
 }
@@ -97,6 +98,11 @@ func Interest() Option { return retention(jetstream.InterestPolicy) }
 func retention(r jetstream.RetentionPolicy) Option {
 	return func(o *options) error { o.retention = &r; return nil }
 }
+
+// AtomicBatches makes streams that take atomic batches (allow_atomic), which
+// broker.OpenTransactor needs, and has Ensure refuse an existing stream that takes
+// none (NATS-F-300). It needs a server of 2.12 or later.
+func AtomicBatches() Option { return func(o *options) error { o.batches = true; return nil } }
 
 // MaxAckPending is how many deliveries of a subscription that Ensure makes may
 // be unsettled at a time, over all its receivers; the server holds back the

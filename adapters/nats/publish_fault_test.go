@@ -17,6 +17,7 @@ import (
 )
 
 func TestPublishResponseLost(t *testing.T) {
+	t.Parallel()
 	s, _, _, p, _ := faultyEnds(t)
 	i := inject(t, s, localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse, Times: 1})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -82,6 +83,7 @@ func TestPublishCut(t *testing.T) {
 
 // Each error that the server can answer has its kind and verdict.
 func TestPublishErrors(t *testing.T) {
+	t.Parallel()
 	s, c, e, p, _ := faultyEnds(t, func(e *broker.Entity) { e.MaxBody = 2000 })
 	for code, want := range map[int]struct {
 		kind    error
@@ -113,6 +115,7 @@ func TestPublishErrors(t *testing.T) {
 // While the server is down nothing is taken, and nothing is sent later: neither
 // by Dial's client nor by one with a reconnect buffer.
 func TestNothingIsBuffered(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := start(dir, 0)
 	if err != nil {
@@ -189,6 +192,7 @@ func TestNothingIsBuffered(t *testing.T) {
 
 // The same for a publish.
 func TestCloseEndsPublish(t *testing.T) {
+	t.Parallel()
 	s, _, _, p, _ := faultyEnds(t)
 	i := inject(t, s, localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse, Times: 1})
 	out := make(chan []broker.Receipt, 1)
@@ -212,6 +216,7 @@ func TestCloseEndsPublish(t *testing.T) {
 
 // A publish that was given up makes room for those that wait behind it.
 func TestWindowAfterLostAnswer(t *testing.T) {
+	t.Parallel()
 	s := faulty(t)
 	c := dialTo(t, s.URL(), MaxInFlight(1))
 	e := entity(t)
@@ -256,6 +261,7 @@ func TestWindowAfterLostAnswer(t *testing.T) {
 // Nobody takes a message: it is unroutable if there is no stream, and the broker
 // is unavailable if there is one, which is without a leader then.
 func TestPublishToNobody(t *testing.T) {
+	t.Parallel()
 	s, c, e, p, _ := faultyEnds(t)
 	i := inject(t, s, localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseRequest, Times: 1})
 	type answer struct {

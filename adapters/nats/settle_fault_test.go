@@ -11,6 +11,7 @@ import (
 )
 
 func TestSettleResponseLost(t *testing.T) {
+	t.Parallel()
 	s, c, e, p, r := faultyEnds(t, func(e *broker.Entity) { e.Lease = 30 * time.Second })
 	publish(t, p, message("x"))
 	d := receiveOne(t, r)
@@ -40,6 +41,7 @@ func TestSettleResponseLost(t *testing.T) {
 // A batch of which one answer is lost: no outcome is better than the truth, and
 // asking again confirms all.
 func TestSettleBatchResponseLost(t *testing.T) {
+	t.Parallel()
 	s, c, e, p, r := faultyEnds(t, func(e *broker.Entity) { e.Lease = 30 * time.Second })
 	publish(t, p, messages(3*groupSize, "m")...)
 	ds := receiveAll(t, r, 3*groupSize)
@@ -76,6 +78,7 @@ func TestSettleBatchResponseLost(t *testing.T) {
 }
 
 func TestSettleCut(t *testing.T) {
+	t.Parallel()
 	s, c, _, p, r := faultyEnds(t, func(e *broker.Entity) { e.Lease = 20 * time.Second })
 	publish(t, p, messages(2, "m")...)
 	ds := receiveAll(t, r, 2)
@@ -98,6 +101,7 @@ func TestSettleCut(t *testing.T) {
 
 // The consumer is deleted: an ack says that the lease is lost, and why.
 func TestSettleConsumerDeleted(t *testing.T) {
+	t.Parallel()
 	c, e, p, r := ends(t)
 	publish(t, p, message("x"))
 	d := receiveOne(t, r)
@@ -115,6 +119,7 @@ func TestSettleConsumerDeleted(t *testing.T) {
 // Nobody answers for the consumer just now, though it exists: the handle stays
 // held, and the ack works when the leader is back.
 func TestSettleNoLeader(t *testing.T) {
+	t.Parallel()
 	s, _, _, p, r := faultyEnds(t)
 	publish(t, p, message("x"))
 	d := receiveOne(t, r)
@@ -130,6 +135,7 @@ func TestSettleNoLeader(t *testing.T) {
 // Close while a settle waits for an answer that is lost: the settle ends as
 // Unknown, and Close within its context.
 func TestCloseEndsSettle(t *testing.T) {
+	t.Parallel()
 	s, _, _, p, r := faultyEnds(t, func(e *broker.Entity) { e.Lease = 30 * time.Second })
 	publish(t, p, message("x"))
 	d := receiveOne(t, r)

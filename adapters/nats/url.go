@@ -193,6 +193,15 @@ func (t *target) option(name, value string) error {
 		o = Domain(value)
 	case "replicas":
 		o = Replicas(number)
+	case "atomic-batches":
+		on, err := strconv.ParseBool(value)
+		if err != nil {
+			return errBadParameter
+		}
+		if !on {
+			return nil
+		}
+		o = AtomicBatches()
 	case "max-ack-pending":
 		o = MaxAckPending(number)
 	case "max-in-flight":

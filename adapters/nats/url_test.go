@@ -18,6 +18,7 @@ import (
 )
 
 func TestURL(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
@@ -48,6 +49,7 @@ func TestURL(t *testing.T) {
 		"nats://localhost?creds=" + file:                      "nats://localhost:4222",
 		"nats://a?storage=file&retention=limits":              "nats://a:4222",
 		"nats://a?retention=interest":                         "nats://a:4222",
+		"nats://a?atomic-batches=true":                        "nats://a:4222",
 	} {
 		u, err := parse(raw)
 		if err != nil {
@@ -66,6 +68,7 @@ func TestURL(t *testing.T) {
 		"nats://a?storage=s3cret":                          `"storage"`,
 		"nats://a?retention=sometimes":                     `"retention"`,
 		"nats://a?tls=s3cret":                              `"tls"`,
+		"nats://a?atomic-batches=s3cret":                   `"atomic-batches"`,
 		"nats+tls://a?tls=false":                           `"tls"`,
 		"nats://a?name=":                                   `"name"`,
 		"nats://a?name=a&name=s3cret":                      `"name"`,
@@ -105,6 +108,7 @@ func TestURL(t *testing.T) {
 }
 
 func TestOpenByURL(t *testing.T) {
+	t.Parallel()
 	host := strings.TrimPrefix(shared.ClientURL(), "nats://")
 	c, err := broker.Open(t.Context(), "nats://127.0.0.1:1,"+host+"?name=test")
 	if err != nil {
@@ -123,6 +127,7 @@ func TestOpenByURL(t *testing.T) {
 // Credentials are used, and refused ones are an error of their own that shows
 // none of them.
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, Username: "u", Password: "s3cret", NoLog: true, NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +150,7 @@ func TestCredentials(t *testing.T) {
 // Dial obeys its context, whether nobody listens, or somebody listens and says
 // nothing.
 func TestDialContext(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -165,6 +171,7 @@ func TestDialContext(t *testing.T) {
 }
 
 func TestOptionErrors(t *testing.T) {
+	t.Parallel()
 	for _, o := range []Option{Replicas(0), Replicas(6), MaxAckPending(0), MaxInFlight(0), Domain("a.b"), Domain(""), Logger(nil)} {
 		if _, err := Dial(t.Context(), shared.ClientURL(), o); !errors.Is(err, broker.ErrInvalid) {
 			t.Errorf("%v", err)

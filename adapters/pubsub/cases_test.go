@@ -111,8 +111,9 @@ func TestCaseGivenUpPublishIsUnknown(t *testing.T) {
 	}
 }
 
-// googleapis/google-cloud-go#1247 and #11642: nothing waits in a client's queue
-// while its lease runs; lease requests that fail for a moment are made again.
+// googleapis/google-cloud-go#1247 and googleapis/google-cloud-go#11642: nothing
+// waits in a client's queue while its lease runs; lease requests that fail for a
+// moment are made again.
 func TestCaseLeasesOfWhatWaits(t *testing.T) {
 	g := ends(t, true)
 	publish(t, g.pub, messages(10, "m")...)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/internal/sidebyside"
 	"github.com/onceline/onceline/localstack/fault"
 	"github.com/onceline/onceline/localstack/pubsub"
 )
@@ -25,6 +26,7 @@ const mustCome = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	os.Unsetenv(emulatorVariable)
+	sidebyside.Tests(4)
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) // which the SDK's imports start once
 }
 

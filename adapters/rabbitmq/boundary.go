@@ -85,6 +85,7 @@ func BoundaryClassic() boundary.Boundary {
 	settleEntries(entries)
 	maps.Copy(entries, delivery())
 	classicDelivery(entries)
+	classicTransactions(entries)
 	return boundary.Boundary{Broker: "rabbitmq", Of: "RabbitMQ 4.3 by its source and documentation, " + classicOf, Entries: entries, Limits: limits(),
 		Earlier: []boundary.Earlier{classic42(), classic3()}}
 }

@@ -5,6 +5,7 @@ import "github.com/onceline/onceline/broker/boundary"
 // effects adds to e where the guarantees of queues end on hop 3, beside what each kind
 // says of it.
 func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.Entry {
+	checkpoints(e)
 	e[boundary.EffectCrashBefore] = boundary.Entry{
 		Declared: boundary.Once, Sources: []string{"RMQ-F-12"},
 		Note: "It comes again as the connection ends.",
@@ -25,11 +26,12 @@ func effects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.En
 		Declared: boundary.NotApplicable, Sources: []string{"RMQ-F-12"},
 		Note: "A receiver can't go back: StartFrom is ErrUnsupported.",
 	}
-	return boundary.Guarded(e, false, "RMQ-F-12")
+	return transactions(boundary.Guarded(e, false, "RMQ-F-12"))
 }
 
 // streamEffects is the same of streams, where one consumer at a time has all.
 func streamEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]boundary.Entry {
+	streamCheckpoints(e)
 	e[boundary.EffectCrashBefore] = boundary.Entry{
 		Declared: boundary.Once, Sources: []string{"RMS-F-10"},
 		Note: "The next consumer goes on from the stored offset.",
@@ -50,5 +52,5 @@ func streamEffects(e map[boundary.Claim]boundary.Entry) map[boundary.Claim]bound
 		Declared: boundary.Twice, Sources: []string{"RMS-F-10"},
 		Note: "To every effect it is one more copy: use a stored position or an inbox before anybody resets offsets.",
 	}
-	return boundary.Guarded(e, true, "RMS-F-10")
+	return streamTransactions(boundary.Guarded(e, true, "RMS-F-10"))
 }

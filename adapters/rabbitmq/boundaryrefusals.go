@@ -28,7 +28,7 @@ func refusals() map[boundary.Claim]boundary.Entry {
 		},
 		boundary.PublishUnauthorized: {
 			Declared: boundary.Refused, Sources: []string{"RMQ-F-120"},
-			Note: "ErrUnauthorized when the connection is opened, after about three seconds for each node of the URL. A node that dies in the middle of the handshake looks the same.",
+			Note: "ErrUnauthorized when the connection is opened, at once and from the first node that is up: the adapter announces what its SDK doesn't, that it understands the refusal. Without that a node hangs up after three seconds, without a word.",
 		},
 		boundary.PublishOrderKey: {
 			Declared: boundary.UntilFailure, Sources: []string{"RMQ-F-07", "RMQ-F-121"},

@@ -72,6 +72,7 @@ func TestCaseBigBodies(t *testing.T) {
 
 // rabbitmq/amqp091-go#305: a password with special characters broke the URL.
 func TestCaseSpecialCharacters(t *testing.T) {
+	t.Parallel()
 	const secret = "p#%/+@: ü"
 	h := emulate(t, emulator.WithUsers(emulator.User{Name: "us/er", Password: secret}), emulator.WithVHosts("v/h%"))
 	raw := "rabbitmq://us%2Fer:p%23%25%2F%2B%40%3A%20%C3%BC@" + h.addr + "/v%2Fh%25"
@@ -90,6 +91,7 @@ func TestCaseSpecialCharacters(t *testing.T) {
 // rabbitmq/amqp091-go#10: publishing blocked for good where nobody read the
 // confirmations.
 func TestCaseManyPublishers(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	e := entity(t, c)
@@ -135,6 +137,7 @@ func TestCaseFastConfirms(t *testing.T) {
 
 // rabbitmq/amqp091-go#46: the wait for a confirm didn't end with the connection.
 func TestCaseConnectionEndsBeforeConfirm(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	e := entity(t, c)
@@ -195,6 +198,7 @@ func TestCaseConfirmsNeverCome(t *testing.T) {
 
 // rabbitmq/amqp091-go#125: a header's value of some types was refused.
 func TestCaseHeaderValues(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	e := entity(t, c)
@@ -214,6 +218,7 @@ func TestCaseHeaderValues(t *testing.T) {
 
 // rabbitmq/amqp091-go#14: after a publish to a missing exchange good ones vanished.
 func TestCaseMissingExchange(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	e := entity(t, c)
@@ -244,6 +249,7 @@ func TestCaseMissingExchange(t *testing.T) {
 
 // rabbitmq/rabbitmq-server#1877: a confirm though the message reached no queue.
 func TestCaseUnroutable(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	if err := c.Ensure(t.Context(), broker.Entity{Topic: "lonely"}); err != nil {
@@ -298,6 +304,7 @@ func TestCaseChannelsAndConnections(t *testing.T) {
 
 // dapr/components-contrib#3621: the publisher never went to another node.
 func TestCaseAnotherNode(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	first, second := newTap(t, h.addr, nil), newTap(t, h.addr, nil)
 	c := dialURL(t, "rabbitmq://"+first.addr+","+second.addr+"/")
@@ -358,6 +365,7 @@ func TestCaseConfirmsAfterReconnect(t *testing.T) {
 // rabbitmq/amqp091-go#122: Close hung after confirms were given up on a blocked
 // connection.
 func TestCaseBlocked(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	proxy := newTap(t, h.addr, nil)
 	c, err := Dial(t.Context(), "rabbitmq://"+proxy.addr+"/", quiet())

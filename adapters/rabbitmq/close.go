@@ -14,6 +14,7 @@ import (
 // sent just before a channel closes can get lost.
 func (r *receiver) Close(ctx context.Context) error {
 	close(r.closing)
+	r.end()
 	select {
 	case r.token <- struct{}{}:
 	case <-ctx.Done():

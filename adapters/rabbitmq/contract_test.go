@@ -312,6 +312,7 @@ func contract(t *testing.T, kind Kind, dial func(t testing.TB, opts ...Option) b
 }
 
 func TestContract(t *testing.T) {
+	t.Parallel()
 	for name, release := range map[string]emulator.Release{"v3": emulator.V3, "v4": emulator.V4} {
 		h := emulate(t, emulator.WithRelease(release))
 		for _, kind := range []Kind{Quorum, Classic} {

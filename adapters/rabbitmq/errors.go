@@ -15,6 +15,7 @@ import (
 // Causes of this package's own, wrapped beside the broker's kind of error.
 var (
 	errSessionOver = errors.New("the connection was closed")
+	errHungUp      = errors.New("the node hung up in the middle of the login; one that refuses the credentials says so")
 	errNoSession   = errors.New("no connection came up")
 	errClosing     = errors.New("the publisher was closed")
 	errNacked      = errors.New("the broker answered basic.nack")
@@ -60,12 +61,19 @@ func kindOf(err error) error {
 	return broker.ErrUnavailable
 }
 
-// refusedByNode reports whether a node said that it won't have this client. The
-// SDK says the same of a node that drops the socket during the handshake, as one
-// does that restarts; that heals.
+// refusedByNode reports whether a node said that it won't have this client. That it
+// drops the socket during the handshake doesn't say so: a node does that too when it
+// restarts, and that heals.
 func refusedByNode(err error) bool {
 	var reply *amqp.Error
 	return errors.As(err, &reply) && reply.Server && (reply.Code == amqp.AccessRefused || reply.Code == amqp.NotAllowed)
+}
+
+// badCredentials reports whether a node refused the user or the password. 530 isn't
+// that: a node says so too when it has connections enough, and another may have room.
+func badCredentials(err error) bool {
+	var reply *amqp.Error
+	return errors.As(err, &reply) && reply.Server && reply.Code == amqp.AccessRefused
 }
 
 // sizeLimit is the node's limit of a message's size, in bytes, if err is its

@@ -125,6 +125,7 @@ func TestSilentBroker(t *testing.T) {
 // TestConsumerCancelled: a standing consumer that the broker cancels ends its
 // handles, and is made again.
 func TestConsumerCancelled(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t, Window(10))
 	e := entity(t, c)
@@ -150,6 +151,7 @@ func TestConsumerCancelled(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	nc, err := amqp.Dial("amqp://guest:guest@" + h.addr + "/")
 	if err != nil {
@@ -190,6 +192,7 @@ func TestNew(t *testing.T) {
 // TestRestart: what was confirmed is there after a crash of the broker, and both
 // ends come back by themselves.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	e := entity(t, c)
@@ -217,6 +220,7 @@ func TestRestart(t *testing.T) {
 
 // TestLateHaul: what arrives for a Receive that has returned is given back.
 func TestLateHaul(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	var held atomic.Pointer[chan struct{}]
 	proxy := newTap(t, h.addr, func(frame []byte) []byte {

@@ -159,7 +159,8 @@ func (l *line) pause(failures int, most time.Duration) bool {
 	}
 }
 
-// connect tries all nodes, the last good one first.
+// connect tries all nodes, the last good one first. The nodes of a cluster know the
+// same users: credentials that one refuses aren't shown to the others.
 func (l *line) connect(ctx context.Context) (*session, error) {
 	l.mu.Lock()
 	first := l.next
@@ -173,6 +174,9 @@ func (l *line) connect(ctx context.Context) (*session, error) {
 			l.next = at
 			l.mu.Unlock()
 			return s, nil
+		}
+		if badCredentials(err) {
+			return nil, err
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
@@ -243,9 +247,12 @@ func (l *line) handshake(ctx context.Context, socket net.Conn, a address) (*sess
 	}
 	// Recovery stays off: it reopens channels under handles that were given out,
 	// and restarts their delivery tags (RMQ-F-11).
-	c, err := amqp.Open(conn, config)
+	c, err := amqp.Open(&announcer{Conn: conn}, config)
 	if err != nil {
 		_ = conn.Close()
+		if errors.Is(err, amqp.ErrCredentials) || errors.Is(err, amqp.ErrVhost) {
+			err = errHungUp // the SDK's guess
+		}
 		return nil, err
 	}
 	return newSession(l, c, w), nil

@@ -39,6 +39,7 @@ func over(t testing.TB, e *encoder, m *broker.Message) broker.Message {
 }
 
 func TestMessage(t *testing.T) {
+	t.Parallel()
 	e := &encoder{room: 1 << 16} // used again, as in a batch
 	now := time.UnixMilli(1700000000123)
 	for _, m := range []broker.Message{
@@ -82,6 +83,7 @@ func FuzzMessage(f *testing.F) {
 }
 
 func TestDecodeForeign(t *testing.T) {
+	t.Parallel()
 	stamp := time.Unix(1700000000, 0)
 	d := &amqp.Delivery{MessageId: "m", Timestamp: stamp, Headers: amqp.Table{"n": int32(3), "b": true, "x-delivery-count": int64(2),
 		"x-first-death-queue": "q", driver.HeaderEnvelope: "%zz", driver.HeaderTime: "soon", "s": "v",
@@ -107,6 +109,7 @@ func TestDecodeForeign(t *testing.T) {
 }
 
 func TestAttempt(t *testing.T) {
+	t.Parallel()
 	for want, d := range map[broker.Attempt]amqp.Delivery{
 		{Number: 1, Trust: broker.None}:  {},
 		{Number: 2, Trust: broker.None}:  {Redelivered: true},
@@ -123,6 +126,7 @@ func TestAttempt(t *testing.T) {
 }
 
 func TestRetryNames(t *testing.T) {
+	t.Parallel()
 	last := time.Duration(0)
 	queues := map[time.Duration]bool{}
 	for d := time.Millisecond; d < 24*time.Hour; d += d/50 + time.Microsecond {

@@ -14,6 +14,7 @@ import (
 
 // TestNackOfAPublish: one full queue nacks what another has stored.
 func TestNackOfAPublish(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	e := entity(t, c)
@@ -44,6 +45,7 @@ func TestNackOfAPublish(t *testing.T) {
 // TestBodyOverTheNodesLimit: the message that is too large is refused, and those
 // around it are stored, though the node ends the channel.
 func TestBodyOverTheNodesLimit(t *testing.T) {
+	t.Parallel()
 	h := emulate(t, emulator.WithMaxMessageSize(3<<20))
 	c := h.dial(t)
 	e := entity(t, c)
@@ -66,6 +68,7 @@ func TestBodyOverTheNodesLimit(t *testing.T) {
 // TestPublishRequestLost: nothing was stored, and the receipt doesn't say so,
 // since nobody knows.
 func TestPublishRequestLost(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	e := entity(t, c)
@@ -82,6 +85,7 @@ func TestPublishRequestLost(t *testing.T) {
 }
 
 func TestAtMostOnce(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	proxy := newTap(t, h.addr, nil)
 	c := dialURL(t, "rabbitmq://"+proxy.addr+"/")
@@ -106,6 +110,7 @@ func TestAtMostOnce(t *testing.T) {
 // TestRestOfABatch: what had not left when the channel ended goes by another one,
 // but for messages that would overtake one of their key.
 func TestRestOfABatch(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t, MaxInFlight(1))
 	e := entity(t, c)

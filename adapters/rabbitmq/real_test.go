@@ -1,12 +1,15 @@
 package rabbitmq
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceline/onceline/broker"
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // realHost is a server of the vendor's: one that is started for the test, or
@@ -53,4 +56,22 @@ func TestRealAcksBeforeClose(t *testing.T) {
 			t.Fatalf("round %d: %d of %d acked messages are there again", round, left, n)
 		}
 	}
+}
+
+// TestRealWrongPassword: a node answers at once where the client announces that it
+// understands the answer (RMQ-F-120), and the second one isn't asked.
+func TestRealWrongPassword(t *testing.T) {
+	h := realHost(t)
+	start := time.Now()
+	_, err := Dial(t.Context(), "rabbitmq://guest:wrong@"+h.addr+","+h.addr+"/", quiet())
+	took := time.Since(start)
+	var reply *amqp.Error
+	if !errors.Is(err, broker.ErrUnauthorized) || !errors.As(err, &reply) || !reply.Server {
+		t.Errorf("got %v", err)
+	}
+	// Without the announcement it takes 3 s, and as many for each further node.
+	if took >= 3*time.Second {
+		t.Errorf("took %s", took)
+	}
+	t.Logf("%s: %v", took, err)
 }

@@ -17,6 +17,10 @@ const (
 	// giveUp is how long a Receive whose context has ended waits for the broker's
 	// answer to its cancel, to return what has arrived instead of giving it back.
 	giveUp = 100 * time.Millisecond
+
+	// renewBound is how long one try to have a channel again may take. It isn't what
+	// bounds a call: its context does.
+	renewBound = 20 * time.Second
 )
 
 // receiver is the driver.Receiver.
@@ -36,6 +40,8 @@ type receiver struct {
 	stand *standing
 
 	closing chan struct{}
+	life    context.Context // ends with closing
+	end     context.CancelFunc
 	mu      sync.Mutex
 	last    *channel // cur, for those without token
 }
@@ -50,8 +56,10 @@ func (c *conn) OpenReceiver(ctx context.Context, subscription string, o broker.R
 	wish, _ := c.wish(subscription)
 	r := &receiver{c: c, queue: subscription, wish: wish, lease: c.consumerTimeout,
 		token: make(chan struct{}, 1), closing: make(chan struct{})}
+	r.life, r.end = context.WithCancel(context.Background())
 	ch, err := r.ready(ctx)
 	if err != nil {
+		r.end()
 		return nil, failure(ctx, err, "open receiver %s", subscription)
 	}
 	switch {
@@ -105,6 +113,48 @@ func (r *receiver) ready(ctx context.Context) (*channel, error) {
 	return c, nil
 }
 
+// renewed is ready for a call of Receive, with the standing consumer if there is to be
+// one. That takes several round trips: if ctx ends before, they go on in a goroutine
+// that has the token then, or calls with shorter contexts would never get there. passed
+// reports that.
+func (r *receiver) renewed(ctx context.Context) (c *channel, passed bool, err error) {
+	if c := r.cur; c != nil && c.alive() {
+		return c, false, nil
+	}
+	type renewal struct {
+		c   *channel
+		err error
+	}
+	renewals := make(chan renewal)
+	left := make(chan struct{})
+	r.c.consume.wg.Go(func() {
+		work, cancel := context.WithTimeout(r.life, renewBound)
+		defer cancel()
+		c, err := r.ready(work)
+		if n := r.prefetch(); err == nil && n > 0 {
+			_, err = r.consume(work, c, n)
+		}
+		select {
+		case renewals <- renewal{c, err}:
+		case <-left:
+			if err != nil && !again(err) {
+				r.late = broker.Errorf(kindOf(err), err, "receive from %s", r.queue)
+			}
+			<-r.token
+		}
+	})
+	select {
+	case n := <-renewals:
+		return n.c, false, n.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-r.closing:
+		err = r.closed()
+	}
+	close(left)
+	return nil, true, err
+}
+
 // exists checks that the queue is there. What Ensure made through this connection
 // is made again.
 func (r *receiver) exists(ctx context.Context) error {
@@ -140,10 +190,12 @@ func (r *receiver) Receive(ctx context.Context, most int, out *driver.Batch) err
 	}
 	failures := 0
 	for {
-		c, err := r.ready(ctx)
+		c, passed, err := r.renewed(ctx)
+		if passed {
+			return err
+		}
 		if err == nil {
 			c.sweep(r.c.now())
-			var passed bool
 			if n := r.prefetch(); n > 0 {
 				err = r.takeStanding(ctx, c, n, most, out)
 			} else if passed, err = r.take(ctx, c, most, out); passed {

@@ -15,6 +15,7 @@ import (
 // TestCopyThatFails: a delayed nack and a dead letter whose copy isn't stored
 // leave the message as it is.
 func TestCopyThatFails(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	e := entity(t, c, func(e *broker.Entity) { e.DeadLetter = "/" + e.Topic + "-dead" })
@@ -38,6 +39,7 @@ func TestCopyThatFails(t *testing.T) {
 // TestRetryQueueGone: a delayed nack whose queue was deleted stays as it is, and
 // declares the queue the next time.
 func TestRetryQueueGone(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	e := entity(t, c)
@@ -64,6 +66,7 @@ func TestRetryQueueGone(t *testing.T) {
 // TestLease: a delivery past its lease is refused here and given back by the next
 // Receive, so that the channel lives.
 func TestLease(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t, Clock(h.Clock()), ConsumerTimeout(time.Minute), Queues(Quorum))
 	e := entity(t, c)
@@ -101,6 +104,7 @@ func TestLease(t *testing.T) {
 // TestNackCounts: a nack by a connection that knows of no limit counts for the
 // queue's own.
 func TestNackCounts(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c := h.dial(t)
 	e := entity(t, c, func(e *broker.Entity) { e.MaxDeliveries, e.DeadLetter = 2, "/"+e.Topic+"-dead" })
@@ -122,6 +126,7 @@ func TestNackCounts(t *testing.T) {
 // TestUnfenced: with the fence off a second ack is not sent, for it would end the
 // channel.
 func TestUnfenced(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	view, err := driver.Unfenced(h.dial(t))
 	if err != nil {

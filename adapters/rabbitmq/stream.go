@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -79,10 +80,11 @@ func (c *streamConn) nodes() []address {
 	return nodes
 }
 
-// dialAny connects to the first of the nodes that answers.
+// dialAny connects to the first of the nodes that answers. Credentials that one of
+// them refuses aren't shown to the others.
 func (c *streamConn) dialAny(ctx context.Context, h streamHandler) (l *streamLink, err error) {
 	for _, at := range c.nodes() {
-		if l, err = linkTo(ctx, &c.s, at, h); err == nil || ctx.Err() != nil {
+		if l, err = linkTo(ctx, &c.s, at, h); err == nil || ctx.Err() != nil || errors.Is(err, codeAuthFailure) {
 			return l, err
 		}
 	}

@@ -184,6 +184,7 @@ func storedIDs(t testing.TB, c broker.Conn, e broker.Entity) []string {
 }
 
 func TestStreamPublishesReceivesAndSettles(t *testing.T) {
+	t.Parallel()
 	_, url := streamServer(t)
 	streamRoundTrip(t, url)
 }
@@ -224,6 +225,7 @@ func streamRoundTrip(t *testing.T, url string) {
 }
 
 func TestStreamAcksAheadArePending(t *testing.T) {
+	t.Parallel()
 	_, url := streamServer(t)
 	streamAcksAhead(t, url)
 }
@@ -263,6 +265,7 @@ func streamAcksAhead(t *testing.T, url string) {
 }
 
 func TestStreamNackComesBackAfterItsDelay(t *testing.T) {
+	t.Parallel()
 	_, url := streamServer(t)
 	streamNack(t, url)
 }
@@ -288,6 +291,7 @@ func streamNack(t *testing.T, url string) {
 }
 
 func TestStreamStartsWhereTheCallerSays(t *testing.T) {
+	t.Parallel()
 	_, url := streamServer(t)
 	streamStartFrom(t, url)
 }
@@ -317,6 +321,7 @@ func streamStartFrom(t *testing.T, url string) {
 // does it fall into the trap: though a higher ID was stored since, it is not
 // lost either.
 func TestStreamRetryAfterALostConfirm(t *testing.T) {
+	t.Parallel()
 	for _, cut := range []bool{false, true} {
 		for _, kind := range []fault.Kind{fault.LoseResponse, fault.LoseRequest} {
 			for _, between := range []bool{false, true} {

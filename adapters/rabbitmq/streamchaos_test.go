@@ -16,6 +16,7 @@ import (
 // A restart of the broker in the midst of a publish: whoever waits gets the
 // answer from the next connection, and each message is stored once.
 func TestStreamPublishOverRestarts(t *testing.T) {
+	t.Parallel()
 	s, url := streamServer(t)
 	c := dialStreams(t, url)
 	e := streamEntity(t, c)
@@ -61,6 +62,7 @@ func idsOfMessages(ms []broker.Message) []string {
 // retry is by ID: in the end all are stored. Twice is what the case is that
 // resolve's comment leaves open.
 func TestStreamRetriesOverRestartsLoseNothing(t *testing.T) {
+	t.Parallel()
 	s, url := streamServer(t)
 	streamChaos(t, url, func() { s.Restart(true) })
 }
@@ -68,6 +70,7 @@ func TestStreamRetriesOverRestartsLoseNothing(t *testing.T) {
 // The same, with connections that are cut while the broker lives, and may have
 // yet to read what came over them.
 func TestStreamRetriesOverCutsLoseNothing(t *testing.T) {
+	t.Parallel()
 	_, url := streamServer(t)
 	streamCuts(t, url)
 }

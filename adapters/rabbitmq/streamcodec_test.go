@@ -16,6 +16,7 @@ import (
 )
 
 func TestStreamMessageIsAMQP(t *testing.T) {
+	t.Parallel()
 	long := string(bytes.Repeat([]byte("x"), 300))
 	for name, m := range map[string]broker.Message{
 		"plain":         {ID: "order-1", Body: []byte("hello")},
@@ -55,6 +56,7 @@ func TestStreamMessageIsAMQP(t *testing.T) {
 
 // What other producers write is delivered, whatever its types are.
 func TestStreamForeignMessages(t *testing.T) {
+	t.Parallel()
 	read := func(m interface{ MarshalBinary() ([]byte, error) }) broker.Message {
 		t.Helper()
 		raw, err := m.MarshalBinary()
@@ -142,6 +144,7 @@ func FuzzStreamFrames(f *testing.F) {
 }
 
 func TestStreamBadChunksAreNoDeliveries(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		data    []byte
 		records int
@@ -163,6 +166,7 @@ func TestStreamBadChunksAreNoDeliveries(t *testing.T) {
 }
 
 func TestStreamCodesHaveKinds(t *testing.T) {
+	t.Parallel()
 	for code, kind := range map[streamCode]error{
 		codeNoStream: broker.ErrNotFound, codeAuthFailure: broker.ErrUnauthorized, codeAccessRefused: broker.ErrUnauthorized,
 		codeUnavailable: broker.ErrUnavailable, codePrecondition: broker.ErrConflict, codeFrameTooLarge: broker.ErrTooLarge,

@@ -20,6 +20,7 @@ import (
 // An ack whose answer is lost is Unknown, and Confirmed when it is asked for
 // again: on the same connection or the next one.
 func TestStreamAckWithALostAnswer(t *testing.T) {
+	t.Parallel()
 	for _, cut := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cut=%v", cut), func(t *testing.T) {
 			s, url := streamServer(t)
@@ -66,6 +67,7 @@ func TestStreamAckWithALostAnswer(t *testing.T) {
 // Receivers of one name take turns: the second one gets nothing until the first
 // is gone, and then all that isn't settled.
 func TestStreamReceiversTakeTurns(t *testing.T) {
+	t.Parallel()
 	s, url := streamServer(t)
 	c := dialStreams(t, url)
 	e := streamEntity(t, c)
@@ -126,6 +128,7 @@ func TestStreamReceiversTakeTurns(t *testing.T) {
 }
 
 func TestStreamDeadLetters(t *testing.T) {
+	t.Parallel()
 	_, url := streamServer(t)
 	c := dialStreams(t, url)
 	e := streamEntity(t, c, func(e *broker.Entity) { e.DeadLetter, e.MaxDeliveries = e.Topic+"-dead", 2 })
@@ -178,6 +181,7 @@ func TestStreamDeadLetters(t *testing.T) {
 }
 
 func TestStreamOrderedKeyWaitsForItsNack(t *testing.T) {
+	t.Parallel()
 	_, url := streamServer(t)
 	c := dialStreams(t, url)
 	e := streamEntity(t, c, func(e *broker.Entity) { e.Ordered = true })
@@ -262,6 +266,7 @@ func TestStreamLeavesNothingBehind(t *testing.T) {
 }
 
 func TestStreamErrorsAreNamed(t *testing.T) {
+	t.Parallel()
 	_, url := streamServer(t, emulator.Authenticate(func(user, password string) bool { return password != "wrong" }))
 	c := dialStreams(t, url)
 	for name, f := range map[string]func() (error, error){

@@ -49,6 +49,7 @@ func sdkEnvironment(t testing.TB, target string) *sdk.Environment {
 
 // The vendor's client and the adapter read each other, compressed batches too.
 func TestStreamWithTheVendorsClient(t *testing.T) {
+	t.Parallel()
 	_, target := streamServer(t)
 	streamWithSDK(t, target)
 }
@@ -133,6 +134,7 @@ func streamWithSDK(t *testing.T, target string) {
 // around the sizes of frames arrive byte by byte (amqp091-go#160), over
 // connections that take little at a time.
 func TestStreamConcurrentPublishers(t *testing.T) {
+	t.Parallel()
 	_, url := streamServer(t)
 	c := dialStreams(t, url, Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 		nc, err := (&net.Dialer{}).DialContext(ctx, network, address)

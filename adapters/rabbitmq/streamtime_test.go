@@ -18,6 +18,7 @@ import (
 // An hour in which nothing but heartbeats passes: the connections live, and a
 // message that was given back for that long comes to the minute.
 func TestStreamAnHourOfSilence(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := emulator.New()
 		ctx := context.Background()
@@ -63,6 +64,7 @@ func TestStreamAnHourOfSilence(t *testing.T) {
 
 // A consumer that is frozen loses its turn after two heartbeats.
 func TestStreamSilentReceiverLosesItsTurn(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		s := emulator.New()
@@ -102,6 +104,7 @@ func TestStreamSilentReceiverLosesItsTurn(t *testing.T) {
 // A process that stood still for two heartbeats has lost its connection, whatever it
 // has read of that: the first that asks or writes ends it. One that writes isn't silent.
 func TestStreamLinkAfterASilence(t *testing.T) {
+	t.Parallel()
 	silentFor := func(d time.Duration) *streamLink {
 		here, there := net.Pipe()
 		t.Cleanup(func() { _ = there.Close() })
@@ -130,6 +133,7 @@ func TestStreamLinkAfterASilence(t *testing.T) {
 // A broker that takes nothing any more: each call ends with its context, the
 // publishes Unknown or Refused, and Close with its own.
 func TestStreamStuckBroker(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := emulator.New(emulator.Heartbeat(0))
 		c := dialInMemory(t, s, nil)
@@ -213,6 +217,7 @@ func (m *muted) Write(b []byte) (int, error) {
 
 // Queues and streams are served on one port.
 func TestStreamAndQueueOnOnePort(t *testing.T) {
+	t.Parallel()
 	streams := emulator.New()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

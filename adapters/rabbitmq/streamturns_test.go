@@ -20,6 +20,7 @@ func (w words) Write(b []byte) (int, error) {
 // Before 3.11 nobody takes turns (RMS-F-16), of which each receiver warns; and all
 // else holds.
 func TestStreamBeforeTurns(t *testing.T) {
+	t.Parallel()
 	_, url := streamServer(t, emulator.Version("3.10.8"))
 	streamRoundTrip(t, url)
 	streamAcksAhead(t, url)

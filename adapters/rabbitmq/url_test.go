@@ -55,6 +55,7 @@ func pair(t *testing.T) (cert, key string) {
 }
 
 func TestURL(t *testing.T) {
+	t.Parallel()
 	cert, key := pair(t)
 	for raw, want := range map[string]string{
 		"rabbitmq://127.0.0.1":                                                      "[{127.0.0.1 5672}] / guest guest false quorum false",
@@ -125,6 +126,7 @@ func TestURL(t *testing.T) {
 }
 
 func TestOpenByURL(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	c, err := broker.Open(t.Context(), "rabbitmq://127.0.0.1:1,"+h.addr+"/?name=me")
 	if err != nil {
@@ -151,6 +153,7 @@ func TestOpenByURL(t *testing.T) {
 // TestTLS runs the adapter over TLS with client certificates, before an emulator
 // that speaks plaintext.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	h := emulate(t)
 	cert, key := pair(t)
 	certificate, err := tls.LoadX509KeyPair(cert, key)

@@ -14,6 +14,7 @@ import (
 // TestVirtualTime lets half an hour of lease pass in no time, over connections in
 // memory.
 func TestVirtualTime(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := emulator.New()
 		served := make(chan struct{}, 100)

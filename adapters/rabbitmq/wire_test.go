@@ -30,6 +30,7 @@ func (r *recorder) SetWriteDeadline(time.Time) error { return nil }
 func (r *recorder) Close() error                     { r.closed = true; return nil }
 
 func TestWire(t *testing.T) {
+	t.Parallel()
 	r := new(recorder)
 	w := &wire{Conn: r}
 	write := func(s string) {
@@ -77,6 +78,7 @@ func TestWire(t *testing.T) {
 
 // TestTags holds the bit set against a map.
 func TestTags(t *testing.T) {
+	t.Parallel()
 	var tags tags
 	settled := map[uint64]bool{}
 	low := uint64(0)

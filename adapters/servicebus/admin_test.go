@@ -10,6 +10,7 @@ import (
 )
 
 func TestEnsure(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	c := n.dial(t)
 	e := entity(func(e *broker.Entity) {
@@ -72,6 +73,7 @@ func TestEnsure(t *testing.T) {
 
 // Dead letters of both kinds are forwarded to the entity that was wished.
 func TestEnsureDeadLetter(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	c := n.dial(t)
 	e := entity(func(e *broker.Entity) { e.MaxDeliveries, e.DeadLetter = 2, "morgue" })
@@ -137,6 +139,7 @@ func TestTopicAndSubscriptions(t *testing.T) {
 
 // Delete removes what Ensure made, and nothing else.
 func TestDelete(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	c := n.dial(t)
 	e := entity(func(e *broker.Entity) { e.DeadLetter = "morgue" })
@@ -161,6 +164,7 @@ func TestDelete(t *testing.T) {
 }
 
 func TestWithoutDuplicateDetection(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	c := n.dial(t, WithoutDuplicateDetection())
 	e := entity()
@@ -172,6 +176,7 @@ func TestWithoutDuplicateDetection(t *testing.T) {
 
 // A service that takes no admin requests is sent to and received from all the same.
 func TestWithoutAdmin(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	e := entity(ordered)
 	n.makes(t, e)
@@ -189,6 +194,7 @@ func TestWithoutAdmin(t *testing.T) {
 }
 
 func TestDurations(t *testing.T) {
+	t.Parallel()
 	for s, want := range map[string]time.Duration{"PT1M": time.Minute, "PT30S": 30 * time.Second, "P1DT2H3M4.5S": 26*time.Hour + 3*time.Minute + 4500*time.Millisecond,
 		"PT0.05S": 50 * time.Millisecond, "P10675199DT2H48M5.4775807S": 1<<63 - 1} {
 		if d, err := parseDuration(s); err != nil || d != want {

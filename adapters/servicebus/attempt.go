@@ -140,13 +140,20 @@ func (o *outer) end() (seen bool) {
 
 // within runs one call of the SDK in an attempt of its own.
 func within(soft, life context.Context, call func(context.Context) error) error {
+	_, err := seen(soft, life, call)
+	return err
+}
+
+// seen is within, and tells the places from where the context was asked.
+func seen(soft, life context.Context, call func(context.Context) error) (place, error) {
 	one := &struct {
 		attempt
 		outer outer
 	}{outer: outer{soft: soft, life: life}}
 	one.attempt.Context, one.attempt.outer = soft, &one.outer
 	defer one.outer.end()
-	return call(&one.attempt)
+	err := call(&one.attempt)
+	return place(one.attempt.marks.Load()), err
 }
 
 // attempts makes the attempts of calls that follow each other.

@@ -78,6 +78,7 @@ func (t *tamper) Close() error {
 // The service detaches a sender's link with a transfer unanswered. The SDK sends
 // once more in this case, whatever its retry options; here nothing is sent twice.
 func TestSendIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	var last atomic.Pointer[tamper]
 	c := n.dial(t, Dialer(func(ctx context.Context) (net.Conn, error) {
@@ -142,6 +143,7 @@ func TestSendIsNotRepeated(t *testing.T) {
 // TestAttemptPlaces shows that the places at which an attempt looks are those of
 // the SDK and AMQP library in use.
 func TestAttemptPlaces(t *testing.T) {
+	t.Parallel()
 	n, c, e, p, r := ends(t)
 	inner := connOf(t, c)
 	publish(t, p, messages(3, "m")...)
@@ -208,6 +210,7 @@ func TestAttemptPlaces(t *testing.T) {
 // The wait for the rest of a pull's messages ends with the caller's context, at once
 // and with what came, and takes no context of its own around that.
 func TestRestOfPull(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t)
 	var rcv *azservicebus.Receiver
 	if !r.As(&rcv) {
@@ -235,6 +238,7 @@ func TestRestOfPull(t *testing.T) {
 // A context that has ended keeps no frame from being written: the session that
 // isn't begun would be ended later, and the connection with it.
 func TestEndedContextKillsNoConnection(t *testing.T) {
+	t.Parallel()
 	_, c, e, p, _ := ends(t)
 	for i := range 30 {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -20,6 +20,7 @@ import (
 // Azure/azure-sdk-for-go#21912: a complete returned nil and the message came
 // again. It is seen for what it is by its ID, and settled by its new lock.
 func TestCaseAckWithoutEffect(t *testing.T) {
+	t.Parallel()
 	n, _, e, p, r := ends(t, func(e *broker.Entity) { e.Lease, e.MaxDeliveries = 10*time.Second, 3 })
 	publish(t, p, message("x"))
 	effects := map[string]int{}
@@ -50,6 +51,7 @@ func TestCaseAckWithoutEffect(t *testing.T) {
 
 // Azure/azure-sdk-for-go#17979: a receive on an empty queue outlasted its context.
 func TestCaseEmptyReceiveEnds(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T, s *emulator.Server, c broker.Conn) {
 		for _, kind := range []string{"queue", "sessions"} {
 			if err := s.CreateQueue(kind, emulator.QueueProperties{RequiresSession: kind == "sessions"}); err != nil {
@@ -74,6 +76,7 @@ func TestCaseEmptyReceiveEnds(t *testing.T) {
 // detection drop all messages but the first. An empty one is refused, and no two
 // IDs that differ are taken for one.
 func TestCaseConstantID(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t)
 	for range 3 {
 		if _, err := p.Publish(t.Context(), broker.Message{Body: []byte("x")}); !errors.Is(err, broker.ErrInvalid) {
@@ -95,6 +98,7 @@ func TestCaseConstantID(t *testing.T) {
 // floci-io/floci-az#164: a local broker took the duplicates that the real one
 // drops.
 func TestCaseDuplicateDetection(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t)
 	publish(t, p, message("x"), message("x"))
 	publish(t, p, message("x"))
@@ -107,6 +111,7 @@ func TestCaseDuplicateDetection(t *testing.T) {
 // gkinsman/AlmostServiceBus#20: the settlement of a lock that had run out was
 // answered "accepted".
 func TestCaseExpiredSettlement(t *testing.T) {
+	t.Parallel()
 	n, c, e, p, _ := ends(t, func(e *broker.Entity) { e.Lease = 10 * time.Second })
 	raw, err := driver.Unfenced(c)
 	if err != nil {
@@ -126,6 +131,7 @@ func TestCaseExpiredSettlement(t *testing.T) {
 // dapr/components-contrib#3561: a lock was renewed after its message was
 // completed, and reported as lost.
 func TestCaseNoExtendAfterAck(t *testing.T) {
+	t.Parallel()
 	const messageCount = 200
 	n, _, _, p, r := ends(t)
 	ms := messages(messageCount, "m")
@@ -162,6 +168,7 @@ func TestCaseNoExtendAfterAck(t *testing.T) {
 // Azure/azure-sdk-for-go#17853: messages that arrived as a receive was cancelled
 // were seen only after their lock had run out.
 func TestCaseLostOnCancel(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t)
 	for i := range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -191,6 +198,7 @@ func TestCaseLostOnCancel(t *testing.T) {
 // dapr/components-contrib#1729: at shutdown messages were settled with the
 // application's context, which had ended.
 func TestCaseSettleAtShutdown(t *testing.T) {
+	t.Parallel()
 	n, _, e, p, r := ends(t)
 	publish(t, p, message("x"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -209,6 +217,7 @@ func TestCaseSettleAtShutdown(t *testing.T) {
 // Azure/azure-sdk-for-go#17382: a settle with a lost lock was tried again and
 // again.
 func TestCaseLockLostOnce(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"queue", "sessions"} {
 		n, _, _, p, r := ends(t, func(e *broker.Entity) { e.Ordered = kind == "sessions" })
 		publish(t, p, keyed("x", "k"))
@@ -229,6 +238,7 @@ func TestCaseLockLostOnce(t *testing.T) {
 
 // google/go-cloud#1733: settling twice gave a different result on each broker.
 func TestCaseSettleTwice(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t)
 	publish(t, p, message("x"))
 	d := receiveOne(t, r)

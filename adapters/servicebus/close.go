@@ -23,6 +23,7 @@ func (r *receiver) Close(ctx context.Context) error {
 	r.endPull()
 	select {
 	case r.receiving <- struct{}{}:
+		r.dropAccept()
 	case <-ctx.Done(): // Receive is stuck in a write
 	}
 	r.idle.Stop()

@@ -17,6 +17,7 @@ import (
 // A hundred opens and closes, and fifty cancelled receives, leave no goroutine
 // (TestMain) and no message that is locked.
 func TestOpenClose(t *testing.T) {
+	t.Parallel()
 	const rounds = 100
 	for _, kind := range []string{"queue", "sessions"} {
 		t.Run(kind, func(t *testing.T) {
@@ -71,6 +72,7 @@ func TestOpenClose(t *testing.T) {
 }
 
 func TestCloseEndsReceive(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"queue", "sessions"} {
 		_, _, _, p, r := ends(t, func(e *broker.Entity) { e.Ordered = kind == "sessions" })
 		publish(t, p, keyed("x", "k"))
@@ -96,6 +98,7 @@ func TestCloseEndsReceive(t *testing.T) {
 
 // A second receiver has at once what the first had in hand.
 func TestCloseGivesBack(t *testing.T) {
+	t.Parallel()
 	_, c, e, p, r := ends(t)
 	publish(t, p, messages(20, "m")...)
 	ds := receiveAll(t, r, 20)
@@ -120,6 +123,7 @@ func TestCloseGivesBack(t *testing.T) {
 
 // Messages that come while a receiver with open credit closes are given back.
 func TestCloseUnderTraffic(t *testing.T) {
+	t.Parallel()
 	n, c, e, p, _ := ends(t)
 	stop := make(chan struct{})
 	sent := make(chan int, 1)
@@ -172,6 +176,7 @@ func TestCloseUnderTraffic(t *testing.T) {
 }
 
 func TestAs(t *testing.T) {
+	t.Parallel()
 	_, c, _, p, r := ends(t)
 	var client *azservicebus.Client
 	var adm *admin.Client
@@ -195,6 +200,7 @@ func TestAs(t *testing.T) {
 
 // Through New the client is the caller's and stays open.
 func TestNewLeavesClientOpen(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	client, err := azservicebus.NewClientFromConnectionString("Endpoint=sb://"+n.host+";SharedAccessKeyName=k;SharedAccessKey=v;UseDevelopmentEmulator=true", nil)
 	if err != nil {
@@ -224,6 +230,7 @@ func TestNewLeavesClientOpen(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	c := n.dial(t)
 	if _, err := c.OpenPublisher(t.Context(), "missing"); !errors.Is(err, broker.ErrNotFound) {

@@ -17,6 +17,7 @@ import (
 )
 
 func TestRoundTrip(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t)
 	when := time.UnixMilli(1700000000123)
 	m := broker.Message{ID: "order-17", Key: "customer-4", Body: []byte("body"), Time: when, Headers: broker.Headers{{Key: "a", Value: "1"}}}
@@ -39,6 +40,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestCopyIsAnotherMessage(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t)
 	m := message("x")
 	replay := m
@@ -55,6 +57,7 @@ func TestCopyIsAnotherMessage(t *testing.T) {
 
 // Batches over the service's limit of size are split, and joined in one call.
 func TestLargeBatches(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t)
 	ms := messages(500, "m")
 	for i := range ms {
@@ -84,6 +87,7 @@ func TestLargeBatches(t *testing.T) {
 
 // A message over the limit is refused and harms no other of the call.
 func TestTooLarge(t *testing.T) {
+	t.Parallel()
 	n, c, e, p, r := ends(t)
 	big := message("big")
 	big.Body = make([]byte, emulator.StandardSize+1)
@@ -108,6 +112,7 @@ func TestTooLarge(t *testing.T) {
 }
 
 func TestNack(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t)
 	publish(t, p, message("x"))
 	d := receiveOne(t, r)
@@ -130,6 +135,7 @@ func TestNack(t *testing.T) {
 }
 
 func TestExtend(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"queue", "sessions"} {
 		t.Run(kind, func(t *testing.T) {
 			n, _, _, p, r := ends(t, func(e *broker.Entity) { e.Ordered, e.Lease = kind == "sessions", 10*time.Second })
@@ -152,6 +158,7 @@ func TestExtend(t *testing.T) {
 
 // After its lock a delivery is lost, by the fence here and by the service itself.
 func TestExpiry(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"queue", "sessions"} {
 		t.Run(kind, func(t *testing.T) {
 			n, c, e, p, _ := ends(t, func(e *broker.Entity) { e.Ordered, e.Lease = kind == "sessions", 10*time.Second })
@@ -187,6 +194,7 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestDeadLetter(t *testing.T) {
+	t.Parallel()
 	_, c, e, p, r := ends(t, func(e *broker.Entity) { e.MaxDeliveries = 2 })
 	dead := receiverOf(t, c, e.Subscription+"/$deadletterqueue")
 	m := message("bad")
@@ -232,6 +240,7 @@ func TestDeadLetter(t *testing.T) {
 // A message with the ID of one that was acked is dropped within the window, and
 // stored after it.
 func TestWindow(t *testing.T) {
+	t.Parallel()
 	n, _, _, p, r := ends(t, func(e *broker.Entity) { e.Window = time.Minute })
 	publish(t, p, message("x"))
 	ack(t, *receiveOne(t, r))
@@ -246,6 +255,7 @@ func TestWindow(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
 	n, _, e, p, r := ends(t)
 	var wait sync.WaitGroup
 	for g := range 4 {

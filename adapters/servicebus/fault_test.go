@@ -14,6 +14,7 @@ import (
 // The answer to a publish is lost: Unknown at the context's end, and the retry
 // is stored once.
 func TestPublishAnswerLost(t *testing.T) {
+	t.Parallel()
 	n, _, e, p, r := ends(t)
 	i := n.inject(t, fault.Fault{Op: fault.Publish, Kind: fault.LoseResponse, Times: 1})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -43,6 +44,7 @@ func TestPublishAnswerLost(t *testing.T) {
 // The connection dies with a publish on its way: Unknown at once, and nothing is
 // sent again behind the caller's back.
 func TestPublishCut(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	c := n.dial(t)
 	name := entity().Topic
@@ -65,6 +67,7 @@ func TestPublishCut(t *testing.T) {
 
 // The service refuses a transfer.
 func TestPublishRefused(t *testing.T) {
+	t.Parallel()
 	n, _, e, p, _ := ends(t)
 	for code, kind := range map[int]error{503: broker.ErrBusy, 403: broker.ErrUnavailable, 413: broker.ErrTooLarge} {
 		i := n.inject(t, fault.Fault{Op: fault.Publish, Kind: fault.Error, Code: code})
@@ -85,6 +88,7 @@ func TestPublishRefused(t *testing.T) {
 
 // A batch is refused for one of its messages: the others go.
 func TestBatchRefusedForOne(t *testing.T) {
+	t.Parallel()
 	n, _, e, p, r := ends(t)
 	i := n.inject(t, fault.Fault{Op: fault.Publish, Kind: fault.Error, Code: 400, Times: 4})
 	rs, err := p.Publish(t.Context(), messages(8, "m")...)
@@ -110,6 +114,7 @@ func TestBatchRefusedForOne(t *testing.T) {
 // The answer to an ack is lost, and asking again can't find out: the lock token
 // is gone, as it would be if the lock had been lost (SB-F-16).
 func TestSettleAnswerLost(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"queue", "sessions"} {
 		t.Run(kind, func(t *testing.T) {
 			n, _, e, p, r := ends(t, func(e *broker.Entity) { e.Ordered = kind == "sessions" })
@@ -143,6 +148,7 @@ func TestSettleAnswerLost(t *testing.T) {
 
 // An ack never reached the service: asking again carries it out.
 func TestSettleRequestLost(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"queue", "sessions"} {
 		t.Run(kind, func(t *testing.T) {
 			n, _, e, p, r := ends(t, func(e *broker.Entity) { e.Ordered = kind == "sessions" })
@@ -165,6 +171,7 @@ func TestSettleRequestLost(t *testing.T) {
 
 // Without a deadline of the caller's a settle ends all the same.
 func TestSettleTimeout(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T, srv *emulator.Server, c broker.Conn) {
 		if err := srv.CreateQueue("q", emulator.QueueProperties{}); err != nil {
 			t.Fatal(err)
@@ -199,6 +206,7 @@ func TestSettleTimeout(t *testing.T) {
 
 // What is in hand survives the connection: it is settled over the next one.
 func TestConnectionLostInHand(t *testing.T) {
+	t.Parallel()
 	n, _, e, p, r := ends(t)
 	publish(t, p, messages(4, "m")...)
 	ds := receiveAll(t, r, 4)
@@ -231,6 +239,7 @@ func TestConnectionLostInHand(t *testing.T) {
 // An ack dies with its connection before the service saw it: carried out over the
 // next one. If it was carried out before, nobody can tell.
 func TestAckCut(t *testing.T) {
+	t.Parallel()
 	n, _, e, p, r := ends(t)
 	publish(t, p, messages(2, "m")...)
 	ds := receiveAll(t, r, 2)
@@ -248,6 +257,7 @@ func TestAckCut(t *testing.T) {
 
 // Receive waits for a service that restarts.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"queue", "sessions"} {
 		for _, kill := range []bool{false, true} {
 			n, _, e, p, r := ends(t, func(e *broker.Entity) { e.Ordered = kind == "sessions" })
@@ -277,6 +287,7 @@ func TestRestart(t *testing.T) {
 
 // An entity that is deleted under a Receive ends it.
 func TestDeletedUnderReceive(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"queue", "sessions"} {
 		t.Run(kind, func(t *testing.T) {
 			n, _, e, p, r := ends(t, func(e *broker.Entity) { e.Ordered = kind == "sessions" })

@@ -51,6 +51,7 @@ func TestAnyMessage(t *testing.T) {
 
 // Messages of other producers come whole, whatever types they use.
 func TestForeignMessages(t *testing.T) {
+	t.Parallel()
 	_, _, _, p, r := ends(t)
 	var sender *azservicebus.Sender
 	if !p.As(&sender) {
@@ -83,6 +84,7 @@ func TestForeignMessages(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]source{
 		"q":                                  {queue: "q"},
 		"a/b":                                {topic: "a", subscription: "b"},

@@ -2,6 +2,7 @@ package servicebus
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -45,6 +46,10 @@ type receiver struct {
 	parked []*inbox    // sessions with deliveries in hand and no new messages
 	idle   *time.Timer // runs tidy
 	lap    *time.Timer // ends the pull under way: one timer for all pulls
+
+	accepting *acceptance // a session that is waited for, or nil
+	down      bool        // the link may have to be made again
+	linking   *linking    // that this is under way, or nil
 
 	mu      sync.Mutex
 	slabs   []*slab
@@ -150,7 +155,13 @@ func (r *receiver) Receive(ctx context.Context, max int, out *driver.Batch) erro
 	}
 	if r.sessions {
 		r.idle.Stop()
-		defer r.idle.Reset(idleHold)
+		defer func() {
+			if r.accepting != nil {
+				r.idle.Reset(acceptHold)
+			} else {
+				r.idle.Reset(idleHold)
+			}
+		}()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(r.open, cancel)()
@@ -165,8 +176,8 @@ func (r *receiver) Receive(ctx context.Context, max int, out *driver.Batch) erro
 		if ctx.Err() != nil || r.open.Err() != nil {
 			return r.ended(ctx)
 		}
-		if err != nil && cancelled(err) {
-			continue // a lap
+		if err != nil && lapped(err) {
+			continue
 		}
 		// Without an error the link was lost, and the next pull makes a new one.
 		if err != nil && !heals(kindOf(err)) {
@@ -197,10 +208,15 @@ func (r *receiver) pull(ctx context.Context, b *inbox, max int) ([]*azservicebus
 	r.mu.Unlock()
 	r.lap.Reset(lap)
 	defer r.lap.Stop()
+	if r.down {
+		if err := r.relink(ctx, b); err != nil {
+			return nil, time.Time{}, err
+		}
+	}
 	n := min(max, b.ask, maxCredits)
 	asked := r.c.Now()
 	var ms []*azservicebus.ReceivedMessage
-	err := within(ctx, r.life, func(ctx context.Context) (err error) {
+	at, err := seen(ctx, r.life, func(ctx context.Context) (err error) {
 		ms, err = b.in.ReceiveMessages(ctx, n, &pullOptions)
 		return err
 	})
@@ -208,8 +224,46 @@ func (r *receiver) pull(ctx context.Context, b *inbox, max int) ([]*azservicebus
 		b.learn(n, len(ms))
 	} else {
 		b.credits = n
+		// Without an error the link was lost, and a pull that never got as far as to
+		// wait for messages had none.
+		r.down = err == nil || !lapped(err) || at&taking == 0
 	}
 	return ms, asked, err
+}
+
+// lapped reports whether a pull ended with its context, and not because the SDK would
+// have had to repair something.
+func lapped(err error) bool { return cancelled(err) && !errors.Is(err, errAttemptOver) }
+
+// linking is the making of a link that was lost. It takes a dozen round trips, so it
+// goes on between calls of Receive: those whose contexts are shorter would never get
+// one.
+type linking struct {
+	done chan struct{} // closed when err is there
+	err  error
+}
+
+// relink makes the link again, or waits until that is done.
+func (r *receiver) relink(ctx context.Context, b *inbox) error {
+	if r.linking == nil {
+		l := &linking{done: make(chan struct{})}
+		r.linking = l
+		r.reapers.Go(func() { // ends with the receiver
+			defer close(l.done)
+			l.err = within(r.open, r.life, func(ctx context.Context) error {
+				_, err := b.plain.PeekMessages(ctx, 1, nil)
+				return err
+			})
+		})
+	}
+	select {
+	case <-r.linking.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := r.linking.err
+	r.linking, r.down = nil, err != nil
+	return err
 }
 
 // endPull ends the pull under way. The lap's timer may run it late, for the next

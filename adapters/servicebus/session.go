@@ -128,17 +128,78 @@ func (r *receiver) unpark(ctx context.Context, max int, out *driver.Batch) bool 
 	return false
 }
 
-// accept takes the next session that has messages and isn't locked.
+// acceptance is a try to get a session. It takes a dozen round trips, and may wait for
+// one at the service; so it goes on between calls of Receive, or those whose contexts
+// are shorter would never get any.
+type acceptance struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the rest is there
+	box    *inbox        // not adopted yet
+	err    error
+}
+
+// errStillAccepting says that the try goes on.
+var errStillAccepting = errors.New("no session yet")
+
+// accept takes the next session that has messages and isn't locked. Where there are
+// others to look into, it doesn't wait for long.
 func (r *receiver) accept(ctx context.Context) error {
-	wait := acceptWait
-	if len(r.parked) > 0 {
-		wait = max(r.c.opts.sessionIdle, 4*openTrips*r.rtt)
+	if r.accepting == nil {
+		r.accepting = r.beginAccept()
 	}
-	bounded, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
+	a := r.accepting
+	var enough <-chan time.Time
+	if len(r.parked) > 0 {
+		t := time.NewTimer(max(r.c.opts.sessionIdle, 4*openTrips*r.rtt))
+		defer t.Stop()
+		enough = t.C
+	}
+	select {
+	case <-a.done:
+	case <-enough:
+		return errStillAccepting
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	r.accepting = nil
+	a.cancel()
+	if a.err == nil {
+		r.adopt(a.box)
+	}
+	return a.err
+}
+
+// beginAccept starts a try, which ends with the receiver.
+func (r *receiver) beginAccept() *acceptance {
+	ctx, cancel := context.WithTimeout(r.open, acceptWait)
+	a := &acceptance{cancel: cancel, done: make(chan struct{})}
+	r.reapers.Go(func() {
+		defer close(a.done)
+		a.box, a.err = r.acceptOne(ctx)
+	})
+	return a
+}
+
+// dropAccept ends the try that goes on, if there is one: a session that it has got by
+// now is others' at once.
+func (r *receiver) dropAccept() {
+	a := r.accepting
+	if a == nil {
+		return
+	}
+	r.accepting = nil
+	a.cancel()
+	r.reapers.Go(func() {
+		if <-a.done; a.box != nil {
+			r.bury(a.box.in)
+		}
+	})
+}
+
+func (r *receiver) acceptOne(ctx context.Context) (*inbox, error) {
 	asked := r.c.Now()
 	var s *azservicebus.SessionReceiver
-	err := within(bounded, r.life, func(ctx context.Context) (err error) {
+	err := within(ctx, r.life, func(ctx context.Context) (err error) {
 		ctx.(*attempt).accepts = true
 		if r.src.queue != "" {
 			s, err = r.c.client.AcceptNextSessionForQueue(ctx, r.src.queue, nil)
@@ -148,7 +209,7 @@ func (r *receiver) accept(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b := &inbox{in: s, session: s, epoch: new(driver.Epoch), ask: firstAsk, lock: r.lease}
 	until := s.LockedUntil()
@@ -156,25 +217,29 @@ func (r *receiver) accept(ctx context.Context) error {
 	if b.lock == 0 {
 		b.lock = min(max(until.Sub(now), minLock), maxLock)
 	}
-	if wait > b.lock/4 {
-		// The lock may have begun at any time of the wait, but the service grants
-		// it as it answers.
-		asked = now.Add(-min(now.Sub(asked), b.lock/4))
-	}
+	// The lock may have begun at any time of the wait, but the service grants it as it
+	// answers.
+	asked = now.Add(-min(now.Sub(asked), b.lock/4))
 	b.until = deadline(&until, r.lease, asked, now)
-	r.adopt(b)
-	return nil
+	return b, nil
 }
 
 // noSession reports whether there was no session to accept.
 func noSession(err error) bool {
 	var coded *azservicebus.Error
-	return cancelled(err) || errors.As(err, &coded) && coded.Code == azservicebus.CodeTimeout
+	return cancelled(err) || errors.Is(err, errStillAccepting) || errors.As(err, &coded) && coded.Code == azservicebus.CodeTimeout
 }
 
-// idleHold is how long a session without deliveries in hand is kept when nobody
-// calls Receive.
-const idleHold = 500 * time.Millisecond
+const (
+	// idleHold is how long a session without deliveries in hand is kept when nobody
+	// calls Receive.
+	idleHold = 500 * time.Millisecond
+
+	// acceptHold is how long a try to get one goes on when nobody does: long enough
+	// for the next call to take it over, and so short that others don't miss what it
+	// may get.
+	acceptHold = 50 * time.Millisecond
+)
 
 // tidy lets sessions go that are held for nothing.
 func (r *receiver) tidy() {
@@ -187,6 +252,7 @@ func (r *receiver) tidy() {
 	if r.open.Err() != nil {
 		return
 	}
+	r.dropAccept()
 	keep := r.parked[:0]
 	for _, b := range r.parked {
 		if b.held.Load() > 0 {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestNoTransactions(t *testing.T) {
+	t.Parallel()
 	c := start(t).dial(t)
 	if _, err := broker.OpenTransactor(t.Context(), c, "x"); !errors.Is(err, broker.ErrUnsupported) || !strings.Contains(err.Error(), "SB-F-300") {
 		t.Errorf("open: %v", err)

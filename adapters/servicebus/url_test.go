@@ -17,6 +17,7 @@ import (
 )
 
 func TestURL(t *testing.T) {
+	t.Parallel()
 	for raw, want := range map[string]target{
 		"servicebus://orders.servicebus.windows.net":     {host: "orders.servicebus.windows.net"},
 		"servicebus://Send:a%2Fb%3D@orders.example.com/": {host: "orders.example.com", keyName: "Send", key: "a/b="},
@@ -51,6 +52,7 @@ func TestURL(t *testing.T) {
 }
 
 func TestBadURLs(t *testing.T) {
+	t.Parallel()
 	for _, raw := range []string{
 		"amqp://localhost", "servicebus://", "servicebus://localhost/queue", "servicebus://localhost#x", "servicebus://a,b",
 		"servicebus://localhost:0", "servicebus://localhost:99999", "servicebus://secret@localhost", "servicebus://:secret@localhost",
@@ -76,6 +78,7 @@ func TestBadURLs(t *testing.T) {
 
 // The constructors lead to the same place, with the key that the service checks.
 func TestConstructors(t *testing.T) {
+	t.Parallel()
 	n := start(t, emulator.SharedAccessKey("Send", "key/with+signs="))
 	e := entity()
 	n.makes(t, e)
@@ -113,6 +116,7 @@ func (c credential) GetToken(context.Context, policy.TokenRequestOptions) (azcor
 
 // A token credential needs TLS, and says so when nobody gives it.
 func TestCredentialAndTLS(t *testing.T) {
+	t.Parallel()
 	server, client := certificates(t)
 	n := start(t, emulator.TLS(server))
 	e := entity()

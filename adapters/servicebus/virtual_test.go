@@ -42,6 +42,7 @@ func virtually(t *testing.T, test func(t *testing.T, s *emulator.Server, c broke
 // The adapter runs in time that isn't real: a lock of five minutes, and a window of
 // ten, pass at once.
 func TestVirtualTime(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T, s *emulator.Server, c broker.Conn) {
 		if err := s.CreateQueue("q", emulator.QueueProperties{LockDuration: 5 * time.Minute, DuplicateDetection: true, Window: 10 * time.Minute}); err != nil {
 			t.Fatal(err)
@@ -71,6 +72,7 @@ func TestVirtualTime(t *testing.T) {
 // A pull that nothing comes to ends after a quarter of the lease, from which the
 // lease of what comes is counted, and the next one has a quarter of its own.
 func TestPullLap(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T, s *emulator.Server, c broker.Conn) {
 		const lease = 20 * time.Second
 		if err := s.CreateQueue("q", emulator.QueueProperties{LockDuration: lease}); err != nil {

@@ -130,6 +130,7 @@ func BoundaryStandard() boundary.Boundary {
 	b := boundary.Boundary{Broker: "sqs", Of: of + "standard queue", Entries: effects(shared()), Limits: limitsStandard()}
 	maps.Copy(b.Entries, standardRefusals())
 	none := []string{"SQS-F-01", "SQS-F-13"}
+	boundary.Relayed(b.Entries, false, relayedTwice, none...)
 	twice := boundary.Entry{Declared: boundary.Twice, Documented: boundary.Twice, Sources: none,
 		Note: "Use a FIFO queue, or a dedup store at the consumer: the ID travels as an attribute."}
 	for claim, e := range map[boundary.Claim]boundary.Entry{

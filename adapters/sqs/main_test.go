@@ -4,10 +4,12 @@ import (
 	"os"
 	"testing"
 
+	"github.com/onceline/onceline/internal/sidebyside"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
+	sidebyside.Tests(4)
 	stop := startShared()
 	code := m.Run()
 	stop()

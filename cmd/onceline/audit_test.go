@@ -64,6 +64,7 @@ func shop(t *testing.T, sent bool) []string {
 
 // TestAuditExample: the page's example prints what the page says.
 func TestAuditExample(t *testing.T) {
+	t.Parallel()
 	stdout, stderr, code := onceline(t.Context(), shop(t, true)...)
 	if code != report.ExitDifference || stderr != "" {
 		t.Errorf("exit %d: %s", code, stderr)
@@ -104,6 +105,7 @@ func TestAuditHistory(t *testing.T) {
 }
 
 func TestAuditUsage(t *testing.T) {
+	t.Parallel()
 	db := shop(t, true)[2]
 	rows := filepath.Join(t.TempDir(), "rows.csv")
 	if err := os.WriteFile(rows, []byte("id,at\na,1\nb,x\n"), 0o600); err != nil {
@@ -151,6 +153,7 @@ func TestAuditUsage(t *testing.T) {
 
 // TestAuditInterrupted: what could not be looked at is no clean result.
 func TestAuditInterrupted(t *testing.T) {
+	t.Parallel()
 	args := shop(t, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -116,7 +115,7 @@ func (s *sources) database(ctx context.Context, flag, source string) (*audit.Dat
 	case ok && (scheme == "postgres" || scheme == "postgresql"):
 		d, err = auditPostgres(flag, source)
 	case ok && (scheme == "mysql" || scheme == "mariadb"):
-		d, err = auditMySQL(flag, source)
+		d, err = auditMySQL(flag, source, s.timeout)
 	case ok && scheme == "sqlite":
 		if rest, err = url.PathUnescape(rest); err != nil {
 			return nil, fmt.Errorf("audit: --%s: sqlite://PATH with an escape that isn't one", flag)
@@ -148,34 +147,39 @@ func auditPostgres(flag, source string) (*audit.Database, error) {
 	return &audit.Database{DB: stdlib.OpenDB(*config), Dialect: audit.Postgres, Name: fmt.Sprintf("postgres://%s:%d/%s", config.Host, config.Port, config.Database)}, nil
 }
 
-func auditMySQL(flag, source string) (*audit.Database, error) {
+// auditMySQL opens what relay opens by such an address, and sockets. Statements that take
+// as long as they may aren't cut by a timeout of the address.
+func auditMySQL(flag, source string, timeout time.Duration) (*audit.Database, error) {
+	not := fmt.Errorf("audit: --%s: not mysql://USER:PASSWORD@HOST/DATABASE, escaped as a URL is, with the driver's parameters or socket=PATH", flag)
 	u, err := url.Parse(source)
-	if err != nil || strings.TrimPrefix(u.Path, "/") == "" {
-		return nil, fmt.Errorf("audit: --%s: not mysql://USER:PASSWORD@HOST/DATABASE, escaped as a URL is", flag)
+	if err != nil { // its text may show parts of a password
+		return nil, not
 	}
-	config := mysql.NewConfig()
-	config.User = u.User.Username()
-	config.Passwd, _ = u.User.Password()
-	config.Net, config.Addr, config.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
-	if u.Port() == "" {
-		config.Addr = net.JoinHostPort(u.Hostname(), "3306")
+	query := u.Query()
+	socket := query.Get("socket")
+	query.Del("socket")
+	if u.RawQuery = query.Encode(); socket != "" && u.Host == "" {
+		u.Host = "localhost"
 	}
-	config.TLSConfig = "preferred" // where the server has it
-	config.Timeout = 10 * time.Second
-	config.Logger = &mysql.NopLogger{} // its errors come as errors
-	for name, values := range u.Query() {
-		switch {
-		case name == "tls" && (values[0] == "true" || values[0] == "false" || values[0] == "skip-verify" || values[0] == "preferred"):
-			config.TLSConfig = values[0]
-		case name == "socket":
-			config.Net, config.Addr = "unix", values[0]
-		default:
-			return nil, fmt.Errorf("audit: --%s: mysql:// takes tls=true|false|preferred|skip-verify and socket=PATH, not %s", flag, name)
+	config, err := mysqlConfig(u.String())
+	if err != nil {
+		return nil, not
+	}
+	if socket != "" {
+		config.Net, config.Addr = "unix", socket
+	}
+	for name := range config.Params { // which the driver takes for variables of the session
+		if strings.HasPrefix(name, "ssl") {
+			return nil, fmt.Errorf("audit: --%s: mysql:// takes tls=true|false|preferred|skip-verify, not %s", flag, name)
 		}
 	}
+	if config.TLSConfig == "" {
+		config.TLSConfig = "preferred" // where the server has it
+	}
+	config.ReadTimeout = max(config.ReadTimeout, timeout+30*time.Second)
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
-		return nil, fmt.Errorf("audit: --%s: not the address of a MySQL database", flag)
+		return nil, not
 	}
 	return &audit.Database{DB: sql.OpenDB(connector), Dialect: audit.MySQL, Name: fmt.Sprintf("mysql://%s/%s", config.Addr, config.DBName)}, nil
 }

@@ -28,6 +28,7 @@ func bridged(t *testing.T) (stack *localstack.Stack, rabbit, nats string) {
 // TestBridgeBothWays: what is moved in one direction isn't moved back, is refused by the
 // far side or dead-lettered, and the numbers and exit codes say so.
 func TestBridgeBothWays(t *testing.T) {
+	t.Parallel()
 	_, rabbit, nats := bridged(t)
 	run := func(code int, args ...string) (stdout, stderr string) {
 		t.Helper()
@@ -38,8 +39,8 @@ func TestBridgeBothWays(t *testing.T) {
 		return stdout, stderr
 	}
 	there := []string{"bridge", "--from", rabbit, "--from-topic", "orders", "--subscription", "orders/bridge", "--to", nats, "--topic", "orders", "--ensure", "--dead-letter", "/dead",
-		"--drain", "--wait", "300ms"}
-	back := []string{"bridge", "--from", nats, "--from-topic", "orders", "--subscription", "orders/back", "--to", rabbit, "--topic", "orders", "--drain", "--wait", "300ms", "--copies", "--ensure"}
+		"--drain", "--wait", "2s"}
+	back := []string{"bridge", "--from", nats, "--from-topic", "orders", "--subscription", "orders/back", "--to", rabbit, "--topic", "orders", "--drain", "--wait", "2s", "--copies", "--ensure"}
 
 	stdout, stderr := run(0, there...)
 	if !strings.HasPrefix(stderr, "rabbitmq to nats: exactly once, within the window. ") || !strings.HasPrefix(stdout, "moved 0 ") {
@@ -86,9 +87,10 @@ func TestBridgeBothWays(t *testing.T) {
 // TestBridgeThroughDatabase: the messages are in the outbox, and "onceline relay" or the
 // bridge itself sends them.
 func TestBridgeThroughDatabase(t *testing.T) {
+	t.Parallel()
 	_, rabbit, nats := bridged(t)
 	path := filepath.Join(t.TempDir(), "bridge.db")
-	base := []string{"bridge", "--from", rabbit, "--from-topic", "orders", "--subscription", "orders/bridge", "--ensure", "--topic", "far", "--inbox", path, "--drain", "--wait", "300ms"}
+	base := []string{"bridge", "--from", rabbit, "--from-topic", "orders", "--subscription", "orders/bridge", "--ensure", "--topic", "far", "--inbox", path, "--drain", "--wait", "2s"}
 	if _, stderr, code := onceline(t.Context(), base...); code != report.ExitUnknown || !strings.Contains(stderr, "no such file") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
@@ -120,6 +122,7 @@ func TestBridgeThroughDatabase(t *testing.T) {
 }
 
 func TestBridgeUsage(t *testing.T) {
+	t.Parallel()
 	good := map[string]string{"--from": "mem://bridge-usage", "--subscription": "orders/bridge", "--to": "mem://bridge-usage-far", "--topic": "orders"}
 	for _, c := range []struct {
 		change string // flags, in place of those above

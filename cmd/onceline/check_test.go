@@ -9,6 +9,7 @@ import (
 
 // TestCheckCommand: the file's anomalies, its exit codes, and what is no history.
 func TestCheckCommand(t *testing.T) {
+	t.Parallel()
 	const lines = `{"at":1,"kind":"publish","id":"a"}
 {"at":2,"kind":"receipt","id":"a","verdict":"Stored"}
 {"at":3,"kind":"publish","id":"b"}
@@ -58,6 +59,7 @@ func TestCheckCommand(t *testing.T) {
 
 // TestCheckOfAReport: what a probe records is a history that can be checked.
 func TestCheckOfAReport(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if _, stderr, code := onceline(t.Context(), "verify", "--broker", "memory", "--broker", "nats", "--claim", "effect.crash-after-effect", "--claim", "settle.answer", "--claim", "settle.durable", "--out", dir); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)

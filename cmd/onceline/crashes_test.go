@@ -11,6 +11,7 @@ import (
 )
 
 func TestCrashes(t *testing.T) {
+	t.Parallel()
 	stdout, stderr, code := onceline(t.Context(), "crashes", "--store", "sqlite inbox", "--broker", "rabbitmq", "--point", "after c*", "--what", "kill", "--right-only", "-v")
 	if code != report.ExitEqual || !strings.Contains(stdout, "sqlite inbox  rabbitmq  kill") || !strings.Contains(stdout, "2 of 2 cells as promised, 0 don't apply; 0 of 0 wrong stores seen; 400 messages") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
@@ -21,6 +22,7 @@ func TestCrashes(t *testing.T) {
 }
 
 func TestCrashesUsage(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 		says string
@@ -54,6 +56,7 @@ func TestCrashesUsage(t *testing.T) {
 // TestCrashesConclude: what isn't as promised ends the command by 1, what couldn't be
 // asked although it was required by 3.
 func TestCrashesConclude(t *testing.T) {
+	t.Parallel()
 	cell := crashes.Cell{Store: "redis lease", Broker: crashes.NATS, Point: crashes.AfterClaim, Disturbance: crashes.Kill}
 	good := crashes.Round{ID: "m", Effects: crashes.Once, Times: 1, OK: true}
 	bad := crashes.Round{ID: "m", Effects: crashes.Twice, Times: 2, Wanted: "once"}

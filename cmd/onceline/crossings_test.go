@@ -15,6 +15,7 @@ import (
 // TestCrossings: the bridge is killed at each step, and the brokers restart under it;
 // each message is at the far side once, in the order of its key.
 func TestCrossings(t *testing.T) {
+	t.Parallel()
 	for _, c := range crossings() {
 		t.Run(c.name, func(t *testing.T) {
 			c.needs(t)
@@ -73,6 +74,7 @@ func works(stdout string) bool {
 
 // TestCrossingsAtLength: so many messages as the variable says, killed every two seconds.
 func TestCrossingsAtLength(t *testing.T) {
+	t.Parallel()
 	n, _ := strconv.Atoi(os.Getenv("ONCELINE_BRIDGE"))
 	if n == 0 {
 		t.Skip("set ONCELINE_BRIDGE to a number of messages, such as 100000")

@@ -12,6 +12,7 @@ import (
 )
 
 func TestDiff(t *testing.T) {
+	t.Parallel()
 	stdout, stderr, code := onceline(t.Context(), "diff", "sqs-fifo", "sqs-standard")
 	for _, want := range []string{"▼ weaker   publish.dedup.lost-response: once → twice", "From sqs-fifo", "▼ weaker   deliver.order.key: over-redelivery → none",
 		"▼ the dedup window: always 5 min → none", "▼ the broker's field for dedup IDs: at most 128 characters → none"} {
@@ -31,6 +32,7 @@ func TestDiff(t *testing.T) {
 }
 
 func TestDiffRequires(t *testing.T) {
+	t.Parallel()
 	_, stderr, code := onceline(t.Context(), "diff", "sqs-fifo", "sqs-standard", "--require", "publish.dedup.lost-response=once")
 	if code != report.ExitDifference || !strings.Contains(stderr, "required, and lost: sqs-standard answers publish.dedup.lost-response with twice") {
 		t.Errorf("exit %d, %q", code, stderr)
@@ -41,6 +43,7 @@ func TestDiffRequires(t *testing.T) {
 }
 
 func TestDiffOfReports(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, observed string) string {
 		r := report.Report{Targets: []report.Target{
@@ -85,6 +88,7 @@ func TestDiffOfReports(t *testing.T) {
 // TestDiffCannotTell: targets that were not reached have no answers, which is no sign
 // that nothing changes; nor is a report that can't be read.
 func TestDiffCannotTell(t *testing.T) {
+	t.Parallel()
 	r := report.Report{Targets: []report.Target{
 		{Name: "gone", Broker: "a", Kind: report.KindLocal, Error: "connection refused"},
 		{Name: "absent", Broker: "a", Kind: report.KindLocal, Absent: "it isn't installed"},

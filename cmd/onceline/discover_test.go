@@ -12,6 +12,7 @@ import (
 )
 
 func TestDiscover(t *testing.T) {
+	t.Parallel()
 	e, err := localstack.StartNATS(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 // TestEffectLines: what all targets together showed of a store is in its line, and a
 // store of which nothing could be asked is no good news.
 func TestEffectLines(t *testing.T) {
+	t.Parallel()
 	found := func(claim, observed string) report.Finding { return report.Finding{Claim: claim, Observed: observed} }
 	for _, c := range []struct {
 		name     string

@@ -7,6 +7,7 @@ import (
 )
 
 func TestTargets(t *testing.T) {
+	t.Parallel()
 	stdout, stderr, code := onceline(t.Context(), "targets")
 	for _, want := range []string{"sqs-fifo ", "nats-3 ", "--local", "--compose"} {
 		if !strings.Contains(stdout, want) {

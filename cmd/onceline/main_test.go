@@ -17,6 +17,7 @@ import (
 	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/internal/sidebyside"
 	"github.com/onceline/onceline/localstack"
 )
 
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 	localstack.RunIfChild()
 	conformance.RunIfWorker(targets.Stores()...)
 	crashes.RunIfConsumer()
+	sidebyside.Tests(4)
 	// A package that Pub/Sub's client imports starts this as it is loaded.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
@@ -37,6 +39,7 @@ func onceline(ctx context.Context, args ...string) (stdout, stderr string, code 
 }
 
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 		code int
@@ -74,6 +77,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
+	t.Parallel()
 	if stdout, _, code := onceline(t.Context(), "help", "urls"); code != 0 || !strings.Contains(stdout, "servicebus://") {
 		t.Errorf("exit %d: %s", code, stdout)
 	}
@@ -91,6 +95,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestClaims(t *testing.T) {
+	t.Parallel()
 	stdout, _, code := onceline(t.Context(), "claims", "--json")
 	var cs []struct {
 		Claim    string
@@ -114,6 +119,7 @@ func TestClaims(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	stdout, _, code := onceline(t.Context(), "explain", "kafka")
 	if code != 0 || !strings.Contains(stdout, "kafka-group: ") || !strings.Contains(stdout, "kafka-share: ") ||
 		!strings.Contains(stdout, "settle.stale: refused") || !strings.Contains(stdout, "sources: KAF-F-") {
@@ -127,12 +133,14 @@ func TestExplain(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
+	t.Parallel()
 	if stdout, _, code := onceline(t.Context(), "version"); code != 0 || !strings.HasPrefix(stdout, "onceline ") {
 		t.Errorf("exit %d: %s", code, stdout)
 	}
 }
 
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "report")
 	stdout, stderr, code := onceline(t.Context(), "verify", "--broker", "memory", "--seed", "5", "--out", dir)
 	if code != 0 || !strings.Contains(stdout, "publish.dedup.window") || !strings.Contains(stderr, "seed 5") {
@@ -159,6 +167,7 @@ func TestVerify(t *testing.T) {
 }
 
 func TestVerifyJSON(t *testing.T) {
+	t.Parallel()
 	stdout, _, code := onceline(t.Context(), "verify", "--broker", "memory", "--claim", "publish.dedup.*", "--json", "--out", t.TempDir())
 	r, err := report.ReadJSON(strings.NewReader(stdout))
 	if err != nil || code != 0 {
@@ -170,6 +179,7 @@ func TestVerifyJSON(t *testing.T) {
 }
 
 func TestVerifyUnreachable(t *testing.T) {
+	t.Parallel()
 	// Port 9 of this machine: nobody listens. The hosts are one target's.
 	stdout, _, code := onceline(t.Context(), "verify", "--target", "nats://127.0.0.1:9,127.0.0.1:9", "--claim", "settle.answer", "--json", "--out", t.TempDir())
 	r, err := report.ReadJSON(strings.NewReader(stdout))
@@ -183,6 +193,7 @@ func TestVerifyUnreachable(t *testing.T) {
 
 // A folder that can't be written to is found before the run, not after it.
 func TestVerifyOut(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -196,6 +207,7 @@ func TestVerifyOut(t *testing.T) {
 
 // The result is printed even if its files can't be written any more.
 func TestVerifyShowsFirst(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -208,6 +220,7 @@ func TestVerifyShowsFirst(t *testing.T) {
 }
 
 func TestVerifyUndecidedMutants(t *testing.T) {
+	t.Parallel()
 	equal := report.Target{Name: "memory", Findings: []report.Finding{{Claim: "settle.answer", Verdict: report.Equal}}}
 	lives := []report.Mutant{{Name: "hides"}}
 	for _, c := range []struct {
@@ -228,6 +241,7 @@ func TestVerifyUndecidedMutants(t *testing.T) {
 }
 
 func TestVerifyInterrupted(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := t.TempDir()
@@ -246,6 +260,7 @@ func TestVerifyInterrupted(t *testing.T) {
 // TestFullOutput: what could not be printed is said, by each command that prints, and is
 // no success.
 func TestFullOutput(t *testing.T) {
+	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err) // Linux has it
@@ -272,6 +287,7 @@ func TestFullOutput(t *testing.T) {
 // TestExitCodes: the help says what they mean for all commands, and each command that has
 // some of its own says so in the same words.
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	stdout, _, code := onceline(t.Context(), "help")
 	for _, want := range []string{"Exit codes, of all commands:", "\n  0 ", "\n  1 ", "\n  2 ", "\n  3 "} {
 		if code != 0 || !strings.Contains(stdout, want) {
@@ -288,6 +304,7 @@ func TestExitCodes(t *testing.T) {
 
 // TestNamesOfAllTargets: what can be asked can be looked up.
 func TestNamesOfAllTargets(t *testing.T) {
+	t.Parallel()
 	for _, name := range append(targets.Names(targets.Compose()), targets.Local(nil)[0].Name) {
 		if stdout, stderr, code := onceline(t.Context(), "explain", name); code != 0 || !strings.Contains(stdout, "Hop 2") {
 			t.Errorf("explain %s: exit %d: %s", name, code, stderr)

@@ -16,6 +16,7 @@ import (
 )
 
 func TestMutantsOfABroker(t *testing.T) {
+	t.Parallel()
 	want := 0
 	for _, b := range targets.Mutants() {
 		if b.Broker == "pubsub" {
@@ -38,6 +39,7 @@ func TestMutantsOfABroker(t *testing.T) {
 }
 
 func TestMutantsJSON(t *testing.T) {
+	t.Parallel()
 	stdout, stderr, code := onceline(t.Context(), "mutants", "--broker", "servicebus-sessions", "--json")
 	var s score
 	if err := json.Unmarshal([]byte(stdout), &s); err != nil || code != report.ExitEqual {
@@ -52,6 +54,7 @@ func TestMutantsJSON(t *testing.T) {
 }
 
 func TestMutantsList(t *testing.T) {
+	t.Parallel()
 	stdout, _, code := onceline(t.Context(), "mutants", "--list")
 	for _, m := range conformance.AllMutants() {
 		if !strings.Contains(stdout, "\n"+m.Name+" (") && !strings.HasPrefix(stdout, m.Name+" (") || !strings.Contains(stdout, m.Does) {
@@ -69,6 +72,7 @@ func TestMutantsList(t *testing.T) {
 }
 
 func TestMutantsUsage(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"--broker", "pulsar"}, {"--timeout", "0s"}, {"--parallel", "0"}, {"memory"}} {
 		if _, stderr, code := onceline(t.Context(), append([]string{"mutants"}, args...)...); code != report.ExitUsage || stderr == "" {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)
@@ -77,6 +81,7 @@ func TestMutantsUsage(t *testing.T) {
 }
 
 func TestMutantsInterrupted(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	stdout, _, code := onceline(ctx, "mutants", "--broker", "memory")
@@ -87,6 +92,7 @@ func TestMutantsInterrupted(t *testing.T) {
 
 // A survivor counts for more than one that nobody could decide.
 func TestMutantsScore(t *testing.T) {
+	t.Parallel()
 	m := conformance.Mutant{Name: "hides", Layer: "settle", Claim: boundary.SettleFinal}
 	killed := conformance.Trial{Mutant: m, Target: "memory", Declared: "final", Observed: "redelivered", Killed: true}
 	lives := conformance.Trial{Mutant: m, Target: "memory", Declared: "final", Observed: "final", Reason: "nothing came"}

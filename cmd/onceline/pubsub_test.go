@@ -44,6 +44,7 @@ func startNATS(t *testing.T) string {
 }
 
 func TestPubSub(t *testing.T) {
+	t.Parallel()
 	url := startNATS(t)
 	sub := []string{"sub", "--url", url, "--subscription", "S/c", "--topic", "orders", "--ensure"}
 	if stdout, stderr, code := onceline(t.Context(), append(sub, "--wait", "100ms")...); code != 0 || stdout != "" || stderr != "" {
@@ -98,6 +99,7 @@ func TestPubSub(t *testing.T) {
 }
 
 func TestPubRefused(t *testing.T) {
+	t.Parallel()
 	url := startNATS(t)
 	stdout, stderr, code := withInput(t.Context(), strings.NewReader(`{"id":"1","body":"a"}`+"\n\n"+`{"body":"no ID"}`+"\n"),
 		"pub", "--url", url, "--topic", "orders", "--ensure", "--json", "--quiet")
@@ -145,6 +147,7 @@ func TestPubSubUsage(t *testing.T) {
 }
 
 func TestSubNotFound(t *testing.T) {
+	t.Parallel()
 	_, stderr, code := onceline(t.Context(), "sub", "--url", startNATS(t), "--subscription", "NO/c")
 	if code != report.ExitUnknown || !strings.Contains(stderr, "not found") {
 		t.Errorf("exit %d: %s", code, stderr)
@@ -154,6 +157,7 @@ func TestSubNotFound(t *testing.T) {
 // TestFollowEndsWithInterrupt: what was printed is settled, and the end is no
 // failure. pub with an input that never ends stops too.
 func TestFollowEndsWithInterrupt(t *testing.T) {
+	t.Parallel()
 	url := startNATS(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -206,6 +210,7 @@ func (n *notify) Write(b []byte) (int, error) {
 
 // TestSubPrintsBeforeItSettles: what can't be printed isn't settled.
 func TestSubPrintsBeforeItSettles(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New()
 		defer b.Close()
@@ -254,6 +259,7 @@ func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
 // TestPubOldEvents: the time of a message that is read says nothing of the window.
 func TestPubOldEvents(t *testing.T) {
+	t.Parallel()
 	url := startNATS(t)
 	in := strings.NewReader(`{"id":"1","body":"a","time":"2020-01-02T03:04:05Z"}` + "\n")
 	stdout, stderr, code := withInput(t.Context(), in, "pub", "--url", url, "--topic", "orders", "--ensure", "--json")
@@ -264,6 +270,7 @@ func TestPubOldEvents(t *testing.T) {
 
 // TestSubDeadLetters: the wishes of --ensure reach the broker.
 func TestSubDeadLetters(t *testing.T) {
+	t.Parallel()
 	url := startNATS(t)
 	sub := []string{"sub", "--url", url, "--subscription", "S/c", "--topic", "orders", "--ensure", "--dead-letter", "dead", "--lease", "20s"}
 	if _, stderr, code := onceline(t.Context(), append(sub, "--wait", "10ms")...); code != 0 {
@@ -290,6 +297,7 @@ func TestSubDeadLetters(t *testing.T) {
 
 // TestSubWarnsOfIDs: IDs that are hashes of their bodies are told of, and no other.
 func TestSubWarnsOfIDs(t *testing.T) {
+	t.Parallel()
 	url := startNATS(t)
 	var input strings.Builder
 	for n := range 5 {

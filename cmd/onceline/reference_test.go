@@ -10,12 +10,14 @@ import (
 
 // The pages that are made from the code are as the code says.
 func TestReferenceIsCurrent(t *testing.T) {
+	t.Parallel()
 	if _, stderr, code := onceline(t.Context(), "reference", "--check", "../../docs"); code != 0 {
 		t.Error(stderr)
 	}
 }
 
 func TestReference(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if _, stderr, code := onceline(t.Context(), "reference", dir); code != 0 {
 		t.Fatal(stderr)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -14,13 +15,16 @@ import (
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance/report"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/otel"
 )
 
 // relayFlags are the flags of relay.
 type relayFlags struct {
 	from, schema, to, topic     string
+	metrics                     string
 	transactor                  string
 	migrate, once, pass         bool
+	verbose                     bool
 	workers, batch              int
 	poll, window, every, within time.Duration
 }
@@ -34,9 +38,9 @@ func newRelay() *cobra.Command {
 transactions of their data, and remove those that the broker has.
 
 --from is postgres://…, mysql://… or mariadb://…, or the path of a SQLite database (also
-sqlite://PATH). On MySQL it is untested: the tests run on MariaDB. Several relays may run at once, on several machines: each takes lanes that no other has, so the order of
-each key is kept. What a relay that was killed may have sent is sent again, with the same
-ID. When the broker may have forgotten the ID meanwhile it is held instead; a message that
+sqlite://PATH). On MySQL it is untested: the tests run on MariaDB. Several relays may run at
+once, on several machines: each takes lanes that no other has, so the order of each key is
+kept. What a relay that was killed may have sent is sent again, with the same ID. When the broker may have forgotten the ID meanwhile it is held instead; a message that
 the broker refuses for good is parked. The later ones of its key wait, unless --pass;
 "onceline relay held" lists both kinds, releases and drops them.
 
@@ -49,13 +53,17 @@ It runs until interrupted, then ends what is under way, within --stop-within. Br
 database may come and go while it runs; both must be there at the start.
 
 A line of numbers is printed every --every: what was sent and how (a duplicate was there
-already), attempts without answer and refused ones, and the backlog.
+already), attempts without answer and refused ones, and the backlog; with -v also one for
+each publish. --metrics HOST:PORT serves the same and more to Prometheus, at
+http://HOST:PORT/metrics, without a password: docs/operations says what each number means,
+and has alerts for them. The backlog is asked for with each scrape.
 
 Exit codes: 0 interrupted, or with --once all was sent; 1 with --once something is left; 2 a wrong
 command line, or a database that isn't fit for it; 3 database or broker can't be reached.`,
 		Example: `  onceline relay --from postgres://relay@db/shop --to nats://127.0.0.1:4222 --topic orders
   onceline relay --from mysql://relay@db/shop --to sqs:// --topic orders
   onceline relay --from shop.db --to kafka://127.0.0.1:9092 --topic orders --once
+  onceline relay --from shop.db --to nats:// --topic orders --metrics 127.0.0.1:9464
   onceline relay --from shop.db --to kafka://127.0.0.1:9092 --topic orders --transactor shop-relay`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,6 +83,8 @@ command line, or a database that isn't fit for it; 3 database or broker can't be
 	flags.DurationVar(&f.poll, "poll", time.Second, "look for messages this often when nothing tells of them")
 	flags.DurationVar(&f.window, "window", 0, "how long the broker remembers an ID (default what it says)")
 	flags.DurationVar(&f.every, "every", 10*time.Second, "print numbers this often; 0 only at the end")
+	flags.StringVar(&f.metrics, "metrics", "", "serve metrics to Prometheus on this address, HOST:PORT")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print a line for each publish too")
 	flags.DurationVar(&f.within, "stop-within", 15*time.Second, "bound of the end")
 	cmd.AddCommand(newRelayHeld())
 	return cmd
@@ -101,6 +111,11 @@ func (f *relayFlags) check() error {
 		return fmt.Errorf("relay: --workers is from 1 to %d, --batch at least 1", dedup.OutboxLanes)
 	case f.poll <= 0 || f.within <= 0 || f.window < 0 || f.every < 0:
 		return errors.New("relay: --poll and --stop-within must be above zero, --window and --every not under it")
+	}
+	if f.metrics != "" {
+		if _, _, err := net.SplitHostPort(f.metrics); err != nil {
+			return fmt.Errorf("relay: --metrics %q isn't HOST:PORT, as in 127.0.0.1:9464", f.metrics)
+		}
 	}
 	return nil
 }
@@ -135,6 +150,12 @@ func (f *relayFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if box.listen != nil && !f.once {
 		o.Listen = box.listen(f.topic)
 	}
+	numbers := &lineWriter{to: stdout}
+	watch, unwatch, err := f.watch(box, &o, numbers, said)
+	if err != nil {
+		return err
+	}
+	defer unwatch()
 	r, err := f.relay(ctx, box, conn, o)
 	if err != nil {
 		return err
@@ -146,7 +167,7 @@ func (f *relayFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			said.printf("onceline: close the relay: %v", err)
 		}
 	}()
-	numbers := &lineWriter{to: stdout}
+	watch(r)
 	tell := func(ctx context.Context) (dedup.OutboxBacklog, error) {
 		b, err := box.OutboxBacklog(ctx, f.topic)
 		if err != nil {
@@ -193,6 +214,45 @@ func (f *relayFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return exitCode(report.ExitDifference)
 	}
 	return nil
+}
+
+// watch has o's relay export metrics and tell of each publish, where the flags ask for it:
+// watch is for the relay when it is made, unwatch for the end.
+func (f *relayFlags) watch(box *outbox, o *dedup.RelayOptions, numbers, said *lineWriter) (watch func(*dedup.Relay), unwatch func(), err error) {
+	told := func(dedup.RelayPublish) {}
+	if f.verbose {
+		told = func(p dedup.RelayPublish) {
+			line := fmt.Sprintf("published %d in %v", p.Messages, p.Took.Round(time.Microsecond))
+			if p.Retried > 0 {
+				line += fmt.Sprintf("; %d were tried before, %v ago", p.Retried, p.RetryAge.Round(time.Millisecond))
+			}
+			numbers.printf("%s", line)
+		}
+		o.Published = told
+	}
+	if f.metrics == "" {
+		return func(*dedup.Relay) {}, func() {}, nil
+	}
+	failed := func(err error) { said.printf("onceline: %v", err) }
+	m, err := serveMetrics(f.metrics, failed)
+	if err != nil {
+		return nil, nil, runError{fmt.Errorf("--metrics: %w", err)}
+	}
+	t, err := otel.New(otel.WithMeterProvider(m), otel.WithErrorHook(failed))
+	if err != nil {
+		return nil, nil, runError{errors.Join(err, m.close(context.Background()))}
+	}
+	export := t.Published(f.topic)
+	o.Published = func(p dedup.RelayPublish) { export(p); told(p) }
+	t.Outbox(f.topic, box)
+	said.printf("onceline: metrics at %s", m.url)
+	return func(r *dedup.Relay) { t.Relay(r) }, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+		defer cancel()
+		if err := errors.Join(t.Close(), m.close(ctx)); err != nil {
+			failed(fmt.Errorf("metrics: %w", err))
+		}
+	}, nil
 }
 
 // relay makes the relay, by messages or by transactions.

@@ -68,6 +68,7 @@ func (w *watched) waitFor(t *testing.T, text string) {
 }
 
 func TestRelay(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "shop.db")
 	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err != nil {
@@ -78,6 +79,7 @@ func TestRelay(t *testing.T) {
 }
 
 func TestRelayPostgres(t *testing.T) {
+	t.Parallel()
 	if !slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "postgres") {
 		t.Skip("needs a PostgreSQL server: set ONCELINE_REQUIRE=postgres")
 	}
@@ -109,6 +111,7 @@ func TestRelayPostgres(t *testing.T) {
 }
 
 func TestRelayMariaDB(t *testing.T) {
+	t.Parallel()
 	if !slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "mariadb") {
 		t.Skip("needs a MariaDB server: set ONCELINE_REQUIRE=mariadb")
 	}
@@ -142,6 +145,30 @@ func TestRelayMariaDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	relays[*sql.Tx](t, store, server.URL())
+
+	// What is left there, by the same address: the environment has one for both.
+	out := dedup.NewOutbox(store, "orders", dedup.OutboxOptions{})
+	defer out.Close(context.Background())
+	if err := out.InTx(t.Context(), func(tx *sql.Tx) error {
+		return out.AddTx(t.Context(), tx, broker.Message{ID: "c1"})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(outboxEnv, server.URL()+"?readTimeout=40s&interpolateParams=true&innodb_lock_wait_timeout=7")
+	stdout, stderr, code := onceline(t.Context(), "audit", "--markers", server.URL())
+	if code != 0 || !strings.Contains(stdout, "1 message in the outbox") || !strings.Contains(stdout, "0 markers without a time") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	exec := func(query string) {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("UPDATE onceline_outbox SET state = 2, reason = 'too large'")
+	if stdout, stderr, code := onceline(t.Context(), "audit", "--topic", "orders"); code != report.ExitDifference || !strings.Contains(stdout, "refused for good") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
 }
 
 // relays runs the command on an outbox that is empty.
@@ -211,6 +238,7 @@ type failing struct{}
 func (failing) Write([]byte) (int, error) { return 0, errors.New("no reader") }
 
 func TestRelayUsage(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "shop.db")
 	url := startNATS(t)
 	for _, c := range []struct {

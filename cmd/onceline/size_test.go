@@ -11,6 +11,7 @@ import (
 // are sent again, restarted twenty times a day and committing every five seconds, with
 // an illustrative 120 bytes per marker.
 func TestSize(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 		code int

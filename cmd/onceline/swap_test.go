@@ -105,6 +105,7 @@ func (s *swapped) rows(n int, where string) int {
 // TestSwap plays docs/swap.md, from RabbitMQ to NATS: whatever is killed at which step,
 // each message has one effect.
 func TestSwap(t *testing.T) {
+	t.Parallel()
 	stack, err := localstack.Start(t.Context(), localstack.RabbitMQName, localstack.NATSName)
 	if err != nil {
 		t.Fatal(err)

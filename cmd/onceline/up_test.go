@@ -77,6 +77,7 @@ func (u *up) stop() {
 
 // TestUp: all brokers, each with a URL at which pub and sub work.
 func TestUp(t *testing.T) {
+	t.Parallel()
 	u := startUp(t, "--free-ports", "--verbose")
 	t.Cleanup(u.stop)
 	if len(u.Brokers) != len(localstack.Names()) {
@@ -111,6 +112,7 @@ func TestUp(t *testing.T) {
 }
 
 func TestUpPorts(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -146,6 +148,7 @@ func TestUpPorts(t *testing.T) {
 
 // TestUsualPorts: what is taken is left alone, and no two brokers get one port.
 func TestUsualPorts(t *testing.T) {
+	t.Parallel()
 	taken := map[int]bool{}
 	rabbit, bus := usual(localstack.RabbitMQName, taken), usual(localstack.ServiceBusName, taken)
 	if len(rabbit) == 0 || len(bus) == 0 || rabbit[0] != 0 && rabbit[0] == bus[0] {
@@ -158,6 +161,7 @@ func TestUsualPorts(t *testing.T) {
 
 // TestUpRemovesStaleReadyFile: one that a killed run has left would mislead.
 func TestUpRemovesStaleReadyFile(t *testing.T) {
+	t.Parallel()
 	stale := filepath.Join(t.TempDir(), "ready.json")
 	if err := os.WriteFile(stale, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
@@ -171,6 +175,7 @@ func TestUpRemovesStaleReadyFile(t *testing.T) {
 }
 
 func TestUpReadyFileFails(t *testing.T) {
+	t.Parallel()
 	code := run(t.Context(), []string{"up", "sqs", "--free-ports", "--ready-file", filepath.Join(t.TempDir(), "no", "such", "folder")}, io.Discard, io.Discard)
 	if code != report.ExitUnknown {
 		t.Errorf("exit %d", code)
@@ -178,6 +183,7 @@ func TestUpReadyFileFails(t *testing.T) {
 }
 
 func TestShellQuote(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"http://127.0.0.1:1/a_b": "http://127.0.0.1:1/a_b",
 		"a;b":                    "'a;b'",

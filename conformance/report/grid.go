@@ -130,6 +130,17 @@ func (t *Target) worst() Verdict {
 	return Worst(v...)
 }
 
+// count returns how many of a target's findings have one of the verdicts.
+func (t *Target) count(vs ...Verdict) int {
+	n := 0
+	for i := range t.Findings {
+		if slices.Contains(vs, t.Findings[i].Verdict) {
+			n++
+		}
+	}
+	return n
+}
+
 // place says in words what answered: it is what decides how far an answer on
 // this target can be carried over to the vendor's service.
 func (t *Target) place() string {

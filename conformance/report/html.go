@@ -99,7 +99,8 @@ type targetView struct {
 	Versions string
 	Passed   int // answers that are as declared or listed
 	Failed   int // differences and errors
-	NoPass   int // not applicable or not verifiable
+	// Neither of these is a pass.
+	NotApplicable, NotVerifiable int
 }
 
 type groupView struct {
@@ -189,15 +190,14 @@ type claimLink struct{ Claim, Anchor string }
 func (v *view) Link(claim string) claimLink { return claimLink{claim, v.anchors[claim]} }
 
 func newTargetView(t *Target, index int, anchor string) targetView {
-	out := targetView{Target: t, Index: index, Anchor: anchor, Place: t.place(), Worst: t.worst(), Versions: t.versionList()}
+	out := targetView{Target: t, Index: index, Anchor: anchor, Place: t.place(), Worst: t.worst(), Versions: t.versionList(),
+		NotApplicable: t.count(NotApplicable), NotVerifiable: t.count(NotVerifiable)}
 	for i := range t.Findings {
 		switch v := t.Findings[i].Verdict; {
 		case v.Passes():
 			out.Passed++
 		case v.Fails():
 			out.Failed++
-		default:
-			out.NoPass++
 		}
 	}
 	return out

@@ -75,9 +75,13 @@ func (m *markdown) targets(r *Report) {
 		if t.Absent != "" {
 			state = "not here: " + mdText(t.Absent)
 		}
-		rows = append(rows, []string{mdCode(t.Name), mdText(t.Broker), t.place(), mdText(t.versionList()), state})
+		row := []string{mdCode(t.Name), mdText(t.Broker), t.place(), mdText(t.versionList()), fmt.Sprint(t.count(Equal, Deviates))}
+		for _, v := range []Verdict{NotApplicable, NotVerifiable} {
+			row = append(row, fmt.Sprint(t.count(v)))
+		}
+		rows = append(rows, append(row, state))
 	}
-	m.table([]string{"target", "broker", "runs as", "versions", "result"}, rows)
+	m.table([]string{"target", "broker", "runs as", "versions", "as declared or listed", mdText(NotApplicable.Words()), mdText(NotVerifiable.Words()), "result"}, rows)
 }
 
 func (m *markdown) findings(title string, fs []located) {

@@ -26,8 +26,8 @@ const (
 	columnGap    = 2
 )
 
-// Matrix writes r for a terminal: the matrix of claims by targets, then, the
-// worst first, each difference, error and deviation in full, then targets that
+// Matrix writes r for a terminal: the matrix of claims by targets with the number of
+// each target's findings that are no pass, then, the worst first, each difference, error and deviation in full, then targets that
 // were not reached, surviving mutants, and the counts.
 func Matrix(w io.Writer, r *Report, opts MatrixOptions) error {
 	m := &matrix{grid: newGrid(r.mapped(visible)), color: opts.Color, width: opts.Width}
@@ -155,7 +155,28 @@ func (m *matrix) block(first int, cells []int, from, to int) {
 			m.line(line)
 		}
 	}
+	m.noPasses(first, cells, from, to)
 	m.line("")
+}
+
+// noPasses writes, below the matrix, how many of each target's findings are no pass,
+// so that nobody takes them for one.
+func (m *matrix) noPasses(first int, cells []int, from, to int) {
+	title := "No passes, counted apart"
+	for _, v := range Verdicts() {
+		if v.Class() != Uncounted || m.report.Summary.Count(v) == 0 {
+			continue
+		}
+		if title != "" {
+			m.line(m.style(styleDim, clip(title, m.width)))
+			title = ""
+		}
+		line := pad("  "+v.Words(), first)
+		for i := from; i < to; i++ {
+			line += strings.Repeat(" ", columnGap) + m.style(verdictStyle[v], pad(v.Symbol()+" "+fmt.Sprint(m.report.Targets[i].count(v)), cells[i]))
+		}
+		m.line(line)
+	}
 }
 
 // list writes what a reader has to know about in full.

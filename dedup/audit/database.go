@@ -83,7 +83,8 @@ func (d *Database) begin(ctx context.Context) (s *session, err error) {
 }
 
 // prepareMySQL sets what can only be set for the session: times in UTC, whole keys in
-// their order, and the bound of a statement, which MariaDB and MySQL name differently.
+// their order, quotes and escapes as they are written here whatever the server's mode is,
+// and the bound of a statement, which MariaDB and MySQL name differently.
 func (s *session) prepareMySQL(ctx context.Context) error {
 	var version string
 	if err := s.conn.QueryRowContext(ctx, "SELECT version()").Scan(&version); err != nil {
@@ -93,7 +94,7 @@ func (s *session) prepareMySQL(ctx context.Context) error {
 	if strings.Contains(version, "MariaDB") {
 		bound = fmt.Sprintf("max_statement_time = %.3f", s.d.timeout().Seconds())
 	}
-	_, err := s.conn.ExecContext(ctx, "SET SESSION time_zone = '+00:00', max_sort_length = 8192, "+bound)
+	_, err := s.conn.ExecContext(ctx, "SET SESSION time_zone = '+00:00', max_sort_length = 8192, sql_mode = '', "+bound)
 	return err
 }
 

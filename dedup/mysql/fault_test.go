@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -178,6 +179,40 @@ func TestSwallowedDeadlock(t *testing.T) {
 	}
 	got, err := ledger(t.Context(), db)
 	if err != nil || len(got) != 1 || got["goes on"] != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestSlowStatement: a message whose statement takes longer than one may is Failed, so that
+// its attempts are counted and it is dead-lettered in the end; those beside it are applied.
+func TestSlowStatement(t *testing.T) {
+	server := start(t)
+	db := newDatabase(t, server, connect(t, server, ""))
+	in := dedup.New[*sql.Tx](open(t, db, mysql.Options{StatementTimeout: 100 * time.Millisecond}), "c", dedup.Options{})
+	var runs int
+	slow := func(ctx context.Context, tx *sql.Tx, id string) error {
+		if err := effect(ctx, tx, id); err != nil || id != "slow" {
+			return err
+		}
+		runs++
+		_, err := tx.ExecContext(ctx, "INSERT INTO ledger (id) SELECT 'slow' FROM (SELECT sleep(20)) s")
+		return err
+	}
+	began := time.Now()
+	outcome, err := in.Once(t.Context(), dedup.Key{ID: "slow"}, func(ctx context.Context, tx *sql.Tx) error { return slow(ctx, tx, "slow") })
+	if outcome != dedup.Failed || !strings.Contains(err.Error(), "max_statement_time") || runs != 1 {
+		t.Errorf("%v after %d runs: %v", outcome, runs, err)
+	}
+	results, _ := dedup.OnceBatch(t.Context(), in, []string{"a", "slow", "b"}, func(id string) dedup.Key { return dedup.Key{ID: id} }, slow)
+	for i, want := range []dedup.Outcome{dedup.Applied, dedup.Failed, dedup.Applied} {
+		if results[i].Outcome != want {
+			t.Errorf("message %d: %v: %v", i, results[i].Outcome, results[i].Err)
+		}
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if got, err := ledger(t.Context(), db); err != nil || len(got) != 2 || got["a"] != 1 || got["b"] != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -96,8 +96,8 @@ func (s *Store) Expire(ctx context.Context) (int64, error) {
 
 // Verify reports what in the database would let an effect happen twice or be lost,
 // each with what to change, as an error that is [dedup.ErrVerify]; nil if there is
-// nothing: the version, the tables, their engine, keys and rows, and the settings by
-// which a crash could take back what was committed. Call it at the start, and let a
+// nothing: the version, the tables, their engine, keys and rows, the user's rights on them,
+// and the settings by which a crash could take back what was committed. Call it at the start, and let a
 // refusal end the program.
 func (s *Store) Verify(ctx context.Context) error {
 	var errs []error
@@ -122,10 +122,8 @@ func (s *Store) Verify(ctx context.Context) error {
 	if !off(readOnly) {
 		bad("the server is read only: use the one that takes writes")
 	}
-	for _, t := range []struct{ table, key string }{
-		{plainTable, "marker"}, {timedTable, "marker"}, {"onceline_floor", "one"}, {"onceline_slot", "slot"}, {"onceline_sync", "connection"}, {"onceline_position", "consumer,topic,epoch,part"}, {"onceline_call", "marker"},
-	} {
-		if err := s.verifyTable(ctx, t.table, t.key, bad); err != nil {
+	for _, w := range markerTables {
+		if err := s.verifyTable(ctx, w, bad); err != nil {
 			return fmt.Errorf("dedup/mysql: verify: %w", outsideTx(err))
 		}
 	}
@@ -153,7 +151,12 @@ func verifyLog(log, sync string, bad func(string, ...any)) {
 
 func off(value string) bool { return value == "0" || strings.EqualFold(value, "OFF") }
 
-func (s *Store) verifyTable(ctx context.Context, table, key string, bad func(string, ...any)) error {
+func (s *Store) verifyTable(ctx context.Context, w wanted, bad func(string, ...any)) error {
+	// First, for the catalog shows no table to who has no right on it.
+	if ok, err := s.verifyRights(ctx, w, bad); !ok && number(err) != noTable {
+		return err
+	}
+	table, key := w.table, w.key
 	var engine sql.NullString
 	err := s.db.QueryRowContext(ctx, "SELECT engine FROM information_schema.tables WHERE table_schema = database() AND table_name = ?", table).Scan(&engine)
 	if errors.Is(err, sql.ErrNoRows) {

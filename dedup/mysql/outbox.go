@@ -152,8 +152,8 @@ func (s *Store) VerifyOutbox(ctx context.Context) error {
 	bad := func(format string, a ...any) {
 		errs = append(errs, fmt.Errorf("%w: mysql: %s", dedup.ErrVerify, fmt.Sprintf(format, a...)))
 	}
-	for _, t := range []struct{ table, key string }{{"onceline_outbox", "seq"}, {"onceline_outbox_lane", "topic,lane"}} {
-		if err := s.verifyTable(ctx, t.table, t.key, bad); err != nil {
+	for _, w := range outboxTables {
+		if err := s.verifyTable(ctx, w, bad); err != nil {
 			return errors.Join(append(errs, fmt.Errorf("dedup/mysql: verify: %w", outsideTx(err)))...)
 		}
 	}

@@ -37,8 +37,11 @@ type Options struct {
 	Horizon dedup.Horizon
 	// LockTimeout bounds the wait for a lock, in whole seconds. Zero means 5 s.
 	LockTimeout time.Duration
-	// StatementTimeout bounds each statement, on MariaDB: MySQL has nothing like it
-	// for those that write. Zero means 30 s.
+	// StatementTimeout bounds each statement, on MySQL each that only reads: it has
+	// nothing like it for those that write, of which one that takes longer than the
+	// driver's readTimeout is taken for a lost connection. An effect whose statement
+	// takes longer is Failed, so that a message which always does is dead-lettered in
+	// the end. Zero means 30 s.
 	StatementTimeout time.Duration
 	// IdleTimeout bounds the time between two statements, after which the server
 	// ends the session of a consumer that is frozen or cut off, and its claims with
@@ -142,8 +145,11 @@ func (s *Store) settings() string {
 	case s.o.IdleTimeout > 0:
 		set = append(set, fmt.Sprintf("wait_timeout = %d", seconds(s.o.IdleTimeout)))
 	}
-	if s.o.StatementTimeout > 0 && s.mariadb {
+	switch {
+	case s.o.StatementTimeout > 0 && s.mariadb:
 		set = append(set, fmt.Sprintf("max_statement_time = %.3f", s.o.StatementTimeout.Seconds()))
+	case s.o.StatementTimeout > 0:
+		set = append(set, fmt.Sprintf("max_execution_time = %d", max(s.o.StatementTimeout.Milliseconds(), 1)))
 	}
 	return "SET SESSION " + strings.Join(set, ", ")
 }
@@ -215,12 +221,14 @@ func (s *Store) Fault(err error) dedup.Fault {
 	}
 	switch number(err) {
 	case 1213, // deadlock
-		1205,       // lock wait timeout
-		3572,       // NOWAIT
-		1020,       // record has changed (MariaDB, innodb_snapshot_isolation)
-		1317,       // query was interrupted
-		1969, 3024: // statement timeout of MariaDB, of MySQL
+		1205, // lock wait timeout
+		3572, // NOWAIT
+		1020, // record has changed (MariaDB, innodb_snapshot_isolation)
+		1317: // query was interrupted, by somebody
 		return dedup.Busy
+	case 1969, 3024: // statement timeout of MariaDB, of MySQL
+		// Of the same statement the next time too, mostly: an attempt of its message.
+		return dedup.Permanent
 	case 1040, 1203, // too many connections
 		1053, 1077, // shutting down
 		1152, 1158, 1159, 1160, 1161, 1184, // the connection

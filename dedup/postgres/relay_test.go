@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,16 +14,16 @@ import (
 	_ "github.com/onceline/onceline/adapters/nats"
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/internal/servertest"
 	"github.com/onceline/onceline/dedup/internal/storetest"
 	"github.com/onceline/onceline/dedup/postgres"
 	"github.com/onceline/onceline/localstack"
 )
 
-// Where a process that is a relay finds its outbox and its broker.
+// Where a process that is a relay finds its outbox.
 const (
 	relayURL    = "ONCELINE_POSTGRES_RELAY_URL"
 	relaySchema = "ONCELINE_POSTGRES_RELAY_SCHEMA"
-	relayBroker = "ONCELINE_POSTGRES_RELAY_BROKER"
 )
 
 // listener hears of an outbox in config's database.
@@ -48,17 +47,7 @@ func relay() error {
 	if err != nil {
 		return err
 	}
-	conn, err := broker.Open(ctx, os.Getenv(relayBroker))
-	if err != nil {
-		return err
-	}
-	to, err := conn.OpenPublisher(ctx, "orders")
-	if err != nil {
-		return err
-	}
-	fmt.Println("started")
-	return dedup.NewRelay(s, "orders", to, dedup.RelayOptions{Batch: 20, PublishTimeout: 300 * time.Millisecond, Listen: listener(config, schema),
-		Backoff: broker.Backoff{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}}).Run(ctx)
+	return storetest.RunRelay(ctx, s, dedup.RelayOptions{Listen: listener(config, schema)})
 }
 
 // TestRelayKilled: relays over embedded NATS are killed in the middle, and the
@@ -68,34 +57,16 @@ func TestRelayKilled(t *testing.T) {
 	db := start(t)
 	p := connect(t, db, 10)
 	s, schema := open(t, p, postgres.Options{})
-	e, err := localstack.StartNATS(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := e.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}()
-	conn, err := broker.Open(t.Context(), e.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
+	e := servertest.NATS(t)
 	storetest.RelayKills[pgx.Tx]{
-		Driver: s, Conn: conn, Kills: 8, Messages: 1000,
+		Driver: s, Broker: e.URL(), Kills: 8, Messages: 1000,
 		Fault: func() {
 			e.Inject(localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse, Times: 5})
 			if db.Disconnect() == 0 {
 				t.Error("no connection was cut")
 			}
 		},
-		Relay: func() *exec.Cmd {
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env = append(os.Environ(), relayURL+"="+db.URL(), relaySchema+"="+schema, relayBroker+"="+e.URL())
-			cmd.Stderr = os.Stderr
-			return cmd
-		},
+		Env: []string{relayURL + "=" + db.URL(), relaySchema + "=" + schema},
 	}.Run(t)
 }
 

@@ -149,6 +149,25 @@ func takeover(t *testing.T, client rueidis.Client) {
 	}
 	reserve(t, short, "a", dedup.Seen)
 
+	// By Once, which tells its effect and its caller.
+	reserve(t, short, "told", dedup.Fresh)
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		told := false
+		r := long.OnceBatch(t.Context(), []dedup.Key{byID("told")}, func(ctx context.Context, _ int, _ int64) ([]byte, error) {
+			told = dedup.TakenOver(ctx)
+			return nil, nil
+		})[0]
+		if r.Outcome == dedup.Applied {
+			if !r.TakenOver || !told {
+				t.Errorf("%+v, the effect was told: %v", r, told)
+			}
+			break
+		}
+		if r.Outcome != dedup.InFlight || time.Now().After(deadline) {
+			t.Fatalf("%+v", r)
+		}
+	}
+
 	lost := reserve(t, long, "lost", dedup.Fresh)
 	onEach(t, client, "FLUSHALL") // as after a failover
 	if err := long.Extend(t.Context(), lost); !errors.Is(err, broker.ErrLeaseLost) {

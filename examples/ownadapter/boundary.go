@@ -61,5 +61,6 @@ func Boundary() boundary.Boundary {
 		boundary.EffectCrashAfterAck:         {Declared: boundary.Once},
 		boundary.EffectReplay:                {Declared: boundary.Twice},
 		boundary.EffectCommitUnknown:         {Declared: boundary.Twice},
+		boundary.TxnScope:                    {Declared: boundary.Unsupported},
 	}}
 }

@@ -1,5 +1,6 @@
 // kafkajs against the model of Kafka.
 import assert from "node:assert/strict";
+import net from "node:net";
 import { test } from "node:test";
 import { Kafka, logLevel } from "kafkajs";
 import { endpoint, unique } from "./endpoints.mjs";
@@ -69,3 +70,49 @@ test("a transaction is seen whole or not at all", async () => {
   await consume(name, unique("group"), (m) => seen.push(`${m.value}`));
   assert.deepEqual(seen, ["committed"]);
 });
+
+// The connection ends as the broker's answer to the first Produce comes in: the client
+// can't know that the records are stored, and sends them again.
+function losingAnswer() {
+  let lost = 0;
+  const socketFactory = ({ host, port, onConnect }) => {
+    const socket = net.connect({ host, port }, onConnect);
+    const write = socket.write.bind(socket);
+    let produce; // the correlation ID of the request
+    socket.write = (data, ...rest) => {
+      // Length, API key (0 is Produce), version, correlation ID.
+      if (lost === 0 && data.length > 12 && data.readInt16BE(4) === 0) produce = data.readInt32BE(8);
+      return write(data, ...rest);
+    };
+    const emit = socket.emit.bind(socket);
+    socket.emit = (event, data, ...rest) => {
+      if (event === "data" && lost === 0 && produce !== undefined && data.readInt32BE(4) === produce) {
+        lost++;
+        socket.destroy(new Error("the answer is lost"));
+        return true;
+      }
+      return emit(event, data, ...rest);
+    };
+    return socket;
+  };
+  return { socketFactory, lost: () => lost };
+}
+
+for (const [idempotent, want] of [[true, ["one", "two"]], [false, ["one", "two", "one", "two"]]]) {
+  test(`a lost answer: ${idempotent ? "once with" : "twice without"} an idempotent producer`, async () => {
+    const name = await topic();
+    const losing = losingAnswer();
+    const client = new Kafka({
+      brokers: endpoint("kafka").env.KAFKA_BOOTSTRAP_SERVERS.split(","), logLevel: logLevel.NOTHING, socketFactory: losing.socketFactory,
+    });
+    const producer = client.producer({ idempotent, maxInFlightRequests: 1, retry: { retries: 5, initialRetryTime: 50 } });
+    await producer.connect();
+    await producer.send({ topic: name, messages: [{ value: "one" }, { value: "two" }] });
+    assert.equal(losing.lost(), 1);
+    await producer.send({ topic: name, messages: [{ value: "end" }] });
+    await producer.disconnect();
+    const seen = [];
+    await consume(name, unique("group"), (m) => seen.push(`${m.value}`) && `${m.value}` === "end");
+    assert.deepEqual(seen, [...want, "end"]);
+  });
+}

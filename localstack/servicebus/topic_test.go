@@ -1,6 +1,7 @@
 package servicebus_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -67,6 +68,50 @@ func TestTopic(t *testing.T) {
 		if n := must(s.Count("prices/subscriptions/" + name))(t); n.Active != 0 {
 			t.Errorf("%s has %d more", name, n.Active)
 		}
+	}
+}
+
+// TestServiceDeadLetters: what the service itself puts aside carries its reasons: a
+// copy without a session for a subscription that has sessions, one whose filter can't
+// be evaluated, if the subscription wants that, and a message that was forwarded too
+// often (SB-F-19).
+func TestServiceDeadLetters(t *testing.T) {
+	ctx := t.Context()
+	s, connection := start(t)
+	a := adminClient(t, connection)
+	must(a.CreateTopic(ctx, "t", nil))(t)
+	must(a.CreateSubscription(ctx, "t", "sessions", &admin.CreateSubscriptionOptions{Properties: &admin.SubscriptionProperties{RequiresSession: to.Ptr(true)}}))(t)
+	undecided := func(name string, letters bool) {
+		must(a.CreateSubscription(ctx, "t", name, &admin.CreateSubscriptionOptions{Properties: &admin.SubscriptionProperties{
+			EnableDeadLetteringOnFilterEvaluationExceptions: to.Ptr(letters),
+			DefaultRule: &admin.RuleProperties{Name: "r", Filter: &admin.SQLFilter{Expression: "sys.nothing = 1"}}}}))(t)
+	}
+	undecided("told", true)
+	undecided("untold", false)
+	for i := range servicebus.MaxHops + 2 {
+		p := servicebus.QueueProperties{}
+		if i > 0 {
+			p.ForwardTo = fmt.Sprint("hop", i-1)
+		}
+		create(t, s, fmt.Sprint("hop", i), p)
+	}
+	c := dial(t, connection)
+	send(t, must(c.NewSender("t", nil))(t), message("1", "x"))
+	send(t, must(c.NewSender(fmt.Sprint("hop", servicebus.MaxHops+1), nil))(t), message("2", "x"))
+	letters := &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter}
+	for from, want := range map[*azservicebus.Receiver][2]string{
+		must(c.NewReceiverForSubscription("t", "sessions", letters))(t): {"Session ID is null.", "Session enabled entity doesn't allow a message whose session identifier is null."},
+		must(c.NewReceiverForSubscription("t", "told", letters))(t):     {"FilterEvaluationException", "*"},
+		must(c.NewReceiverForQueue("hop1", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueTransfer}))(t): {
+			"MaxTransferHopCountExceeded", "The maximum number of allowed hops when forwarding between entities was exceeded."},
+	} {
+		got := receive(t, from, 1)[0]
+		if *got.DeadLetterReason != want[0] || *got.DeadLetterErrorDescription != want[1] && want[1] != "*" || *got.DeadLetterErrorDescription == "" {
+			t.Errorf("%s: %q, %q; want %q", got.MessageID, *got.DeadLetterReason, *got.DeadLetterErrorDescription, want)
+		}
+	}
+	if n := must(s.Count("t/subscriptions/untold"))(t); n != (servicebus.Counts{}) {
+		t.Errorf("a subscription that doesn't want to be told has %+v", n)
 	}
 }
 

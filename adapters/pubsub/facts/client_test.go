@@ -27,7 +27,7 @@ func factRetriedPublish(t *testing.T, e localstack.Emulator) {
 		t.Fatal(err)
 	}
 	struck(t, lost)
-	ms := f.pull(2, 10*time.Second)
+	ms := f.pull(2)
 	if len(ms) != 2 || ms[0].Message.MessageId == ms[1].Message.MessageId {
 		t.Errorf("%d messages: %v", len(ms), ms)
 	}
@@ -51,7 +51,7 @@ func factHedgedPublish(t *testing.T, e localstack.Emulator) {
 	slow := inject(t, e, localstack.Fault{Op: localstack.Publish, Kind: localstack.LoseResponse, Match: f.topic, Times: 1})
 	publish()
 	struck(t, slow)
-	if ms := f.pull(fills+2, 10*time.Second); len(ms) != fills+2 {
+	if ms := f.pull(fills + 2); len(ms) != fills+2 {
 		t.Errorf("%d messages of %d publishes", len(ms), fills+1)
 	}
 	ordered := f.client.Publisher(f.topic)
@@ -63,29 +63,42 @@ func factHedgedPublish(t *testing.T, e localstack.Emulator) {
 	}
 }
 
-// Without exactly-once delivery an ack is a success before anything was sent.
+// Without exactly-once delivery an ack is a success before anything was sent. The
+// stream stays open until the message comes again (PS-F-480).
 func factAckWithoutAnswer(t *testing.T, e localstack.Emulator) {
 	f := newPubSubFact(t, e.Address(), nil)
+	f.tap.answer = func(req any) (error, bool) {
+		_, ack := req.(*pb.AcknowledgeRequest)
+		return status.Error(codes.PermissionDenied, "no ack passes"), ack
+	}
 	f.publish("", "m")
-	var got sdk.AcknowledgeStatus
-	var err error
-	f.receive(20*time.Second, sdk.ReceiveSettings{MaxDurationPerAckExtension: 10 * time.Second}, func(m *sdk.Message) {
-		f.tap.mu.Lock()
-		f.tap.answer = func(req any) (error, bool) {
-			_, ack := req.(*pb.AcknowledgeRequest)
-			return status.Error(codes.PermissionDenied, "no ack passes"), ack
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s := f.client.Subscriber(f.sub)
+	s.ReceiveSettings.MaxDurationPerAckExtension = 10 * time.Second // a stream's lease, a minute by default
+	var calls atomic.Int32
+	began := time.Now()
+	if err := s.Receive(ctx, func(_ context.Context, m *sdk.Message) {
+		if calls.Add(1) == 2 {
+			cancel()
 		}
-		f.tap.mu.Unlock()
-		got, err = f.result(m.AckWithResult(), 5*time.Second)
-	})
-	if err != nil || got != sdk.AcknowledgeStatusSuccess {
-		t.Errorf("%v, %v", got, err)
+		if got, err := f.result(m.AckWithResult(), 5*time.Second); err != nil || got != sdk.AcknowledgeStatusSuccess {
+			t.Errorf("%v, %v", got, err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	t.Logf("came %d times within %v", calls.Load(), time.Since(began).Round(time.Millisecond))
+	switch calls.Load() {
+	case 0:
+		t.Error("the message never came")
+	case 1:
+		t.Error("the message never came again, so an ack did pass")
 	}
 	f.tap.mu.Lock()
-	f.tap.answer = nil
-	f.tap.mu.Unlock()
-	if ms := f.pull(1, 25*time.Second); len(ms) != 1 {
-		t.Error("the message never came again, so an ack did pass")
+	defer f.tap.mu.Unlock()
+	if len(f.tap.acks) == 0 {
+		t.Error("no ack was sent, so none was refused")
 	}
 }
 

@@ -5,6 +5,7 @@ package paired
 
 import (
 	"math"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -20,21 +21,28 @@ const Pairs = 20
 //	ratio, ratio-low, ratio-high          time of raw over time of ours: over 1, ours is faster
 //	added-ns/msg, added-low, added-high   what ours takes longer for a message, nanoseconds
 //	raw-msg/s, ours-msg/s                 messages per second, over all runs
+//	added-allocs                          what ours allocates more for a message, objects
 //
-// Both run functions handle that many messages and return how long it took.
+// Both run functions handle that many messages and return how long it took. What they
+// allocate counts whole, with what they prepare, so each has to prepare the same; an
+// emulator in this process allocates for both.
 func Compare(b *testing.B, messages int, raw, ours func() time.Duration) {
 	b.Helper()
 	raw()
 	ours()
-	ratios, added := make([]float64, b.N*Pairs), make([]float64, b.N*Pairs)
+	ratios, added, objects := make([]float64, b.N*Pairs), make([]float64, b.N*Pairs), make([]float64, b.N*Pairs)
 	var rawTotal, oursTotal time.Duration
 	for i := range ratios {
 		var r, o time.Duration
+		var rawObjects, ourObjects uint64
 		if i%2 == 0 {
-			r, o = raw(), ours()
+			r, rawObjects = counted(raw)
+			o, ourObjects = counted(ours)
 		} else {
-			o, r = ours(), raw()
+			o, ourObjects = counted(ours)
+			r, rawObjects = counted(raw)
 		}
+		objects[i] = (float64(ourObjects) - float64(rawObjects)) / float64(messages)
 		ratios[i] = r.Seconds() / o.Seconds()
 		added[i] = float64(o-r) / float64(messages)
 		rawTotal, oursTotal = rawTotal+r, oursTotal+o
@@ -47,10 +55,21 @@ func Compare(b *testing.B, messages int, raw, ours func() time.Duration) {
 	b.ReportMetric(median, "added-ns/msg")
 	b.ReportMetric(low, "added-low")
 	b.ReportMetric(high, "added-high")
+	median, _, _ = Interval(objects)
+	b.ReportMetric(median, "added-allocs")
 	all := float64(len(ratios) * messages)
 	b.ReportMetric(all/rawTotal.Seconds(), "raw-msg/s")
 	b.ReportMetric(all/oursTotal.Seconds(), "ours-msg/s")
 	b.ReportMetric(0, "ns/op")
+}
+
+// counted is a run, and how many objects were allocated meanwhile.
+func counted(run func() time.Duration) (time.Duration, uint64) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	took := run()
+	runtime.ReadMemStats(&after)
+	return took, after.Mallocs - before.Mallocs
 }
 
 // Interval returns the median of x, which isn't empty, and its 95 % interval by

@@ -20,12 +20,15 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// TestCompare: ours takes 150 ns for a message where raw takes 100.
+var kept [][]byte
+
+// TestCompare: ours takes 150 ns for a message where raw takes 100, and three objects
+// where raw takes one.
 func TestCompare(t *testing.T) {
 	runs := [2]int{}
 	r := testing.Benchmark(func(b *testing.B) {
-		paired.Compare(b, 10, func() time.Duration { runs[0]++; return time.Microsecond },
-			func() time.Duration { runs[1]++; return 1500 * time.Nanosecond })
+		paired.Compare(b, 10, func() time.Duration { runs[0]++; allocate(10); return time.Microsecond },
+			func() time.Duration { runs[1]++; allocate(30); return 1500 * time.Nanosecond })
 	})
 	if runs[0] != runs[1] || runs[0] < paired.Pairs {
 		t.Errorf("%d and %d runs", runs[0], runs[1])
@@ -34,5 +37,16 @@ func TestCompare(t *testing.T) {
 		if got := r.Extra[unit]; got < want-0.001 || got > want+0.001 {
 			t.Errorf("%s is %v, want %v", unit, got, want)
 		}
+	}
+	// Beside the test's own there are a few of the runtime.
+	if got := r.Extra["added-allocs"]; got < 1.9 || got > 2.1 {
+		t.Errorf("added-allocs is %v, want 2", got)
+	}
+}
+
+func allocate(n int) {
+	kept = make([][]byte, 0, 64)
+	for range n {
+		kept = append(kept, make([]byte, 100))
 	}
 }

@@ -129,6 +129,7 @@ var brokenPromises = []brokenPromise{
 // switched off gives another answer to the claim about that promise, and the
 // right one.
 func TestEachBrokenPromiseIsSeen(t *testing.T) {
+	t.Parallel()
 	for _, c := range brokenPromises {
 		t.Run(c.name+"/"+string(c.claim), func(t *testing.T) {
 			t.Parallel()
@@ -155,6 +156,7 @@ func unfenced(b *memory.Broker) {
 // TestAKeptPoisonMessageIsSeen: a message that is parked is found by nobody who
 // looks where it should be.
 func TestAKeptPoisonMessageIsSeen(t *testing.T) {
+	t.Parallel()
 	r, err := conformance.Run(t.Context(), targets.Memory(memory.WithDeadLetterKept()), conformance.Options{Claims: []string{string(boundary.DeliverDeadLetter)}})
 	if err != nil {
 		t.Fatal(err)

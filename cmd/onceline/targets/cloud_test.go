@@ -86,6 +86,7 @@ func asClient(t *testing.T, task cloudTask, env []string) cloudResult {
 // TestCloudClient is the other side of the tests below: asClient runs it. By itself
 // it shows that a URL alone starts nothing.
 func TestCloudClient(t *testing.T) {
+	t.Parallel()
 	spec := os.Getenv(cloudRole)
 	if spec == "" {
 		if _, err := Cloud("sqs://", nil); err != nil {
@@ -159,6 +160,7 @@ var quickClaims = []string{"publish.dedup.scope", "publish.batch.partial", "publ
 // gives, and leaves nothing; not after an interrupted run either, nor what the
 // probes forgot.
 func TestCloud(t *testing.T) {
+	t.Parallel()
 	for name, start := range modelClouds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,6 +209,7 @@ func TestCloud(t *testing.T) {
 // TestCloudRefused: with wrong credentials nothing is made, and the run says that it
 // could not find out anything.
 func TestCloudRefused(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"sqs", "pubsub", "servicebus"} {
 		start := modelClouds[name]
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +232,8 @@ func TestCloudRefused(t *testing.T) {
 // TestCloudLeftBehind: a cleanup that fails is told with the names of what is left,
 // and fails the run.
 func TestCloudLeftBehind(t *testing.T) {
-	for _, name := range []string{"sqs", "pubsub"} {
+	t.Parallel()
+	for _, name := range []string{"sqs", "pubsub", "servicebus"} {
 		start := modelClouds[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -259,6 +263,7 @@ func TestCloudLeftBehind(t *testing.T) {
 // and holds the number of requests to what Bill says: a third of it, for a service
 // is slower than a model.
 func TestCloudWhole(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("ONCELINE_LOCAL") != "1" {
 		t.Skip("takes minutes: needs ONCELINE_LOCAL=1")
 	}
@@ -297,6 +302,7 @@ func TestCloudWhole(t *testing.T) {
 
 // TestCloudTimes: a cloud's long window has the time that it needs.
 func TestCloudTimes(t *testing.T) {
+	t.Parallel()
 	for raw, want := range map[string]struct {
 		name            string
 		window, atLeast time.Duration
@@ -366,6 +372,7 @@ func TestPublic(t *testing.T) {
 }
 
 func TestBill(t *testing.T) {
+	t.Parallel()
 	for raw, want := range map[string][]string{
 		"sqs:///?region=eu-central-1&fifo=true":            {"sqs-fifo-cloud", "the vendor's service", "queues", "onceline-", "at most 4000 requests", "12m0s"},
 		"pubsub:///project":                                {"pubsub-cloud", "topics and as many subscriptions"},

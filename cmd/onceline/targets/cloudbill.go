@@ -26,7 +26,7 @@ func Bill(raw string) string {
 	if host == "" {
 		host = "the vendor's service"
 	}
-	probes := len(conformance.Probes()) + 4 // three have a second entity for dead letters, one a second topic
+	probes := len(conformance.Probes()) + 8 // three have a second entity for dead letters, one a second topic, four what a pipeline writes to
 	things := fmt.Sprintf("%d queues", probes)
 	switch t.Broker {
 	case "pubsub", "nats", "kafka":

@@ -71,7 +71,7 @@ func serviceBusCloud(t *testing.T, query string) modelCloud {
 		return fmt.Sprintf("servicebus://verify:%s@%s/?ca=%s&admin=%s%s", url.QueryEscape(key), host, url.QueryEscape(g.ca), host, query)
 	}
 	return modelCloud{model: m, url: at(cloudSecret), wrong: modelAccess{at("b3RoZXI="), nil, "401"},
-		admin: fmt.Sprintf("servicebus://verify:%s@%s/?admin=%s", url.QueryEscape(cloudSecret), m.Address(), m.Address())}
+		admin: fmt.Sprintf("servicebus://verify:%s@%s/?admin=%s", url.QueryEscape(cloudSecret), m.Address(), m.Address()), api: "DELETE", code: 401}
 }
 
 // modelClouds are all of them, by what the suite tells apart.

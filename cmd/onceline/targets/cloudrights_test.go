@@ -16,6 +16,7 @@ import (
 // TestRights: the rights that docs/cloud.md asks for are those that a run of all
 // claims uses, and its cleanup: none is missing, none is too much.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../../docs/cloud.md")
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +51,9 @@ func TestRights(t *testing.T) {
 					return m, err
 				}
 			}
-			if _, err := conformance.Run(t.Context(), withoutPurge(c.target(traced(c.start))), conformance.Options{}); err != nil {
+			target := withoutPurge(c.target(traced(c.start)))
+			target.Soak = quickSoak
+			if _, err := conformance.Run(t.Context(), target, conformance.Options{}); err != nil {
 				t.Fatal(err)
 			}
 			cleanUp(t, traced(c.start))

@@ -15,6 +15,7 @@ import (
 // cut off and restarted. ONCELINE_SOAK chooses targets by globs, ONCELINE_DISTURB
 // one disturbance by its name.
 func TestClusters(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("ONCELINE_LOCAL") != "1" {
 		t.Skip("runs real servers: needs ONCELINE_LOCAL=1")
 	}

@@ -75,6 +75,7 @@ func moved(t *testing.T, raw, address string) string {
 // services' places: its URL is understood, faults strike by the proxies in front of
 // it, and the answers are the declared ones.
 func TestCompose(t *testing.T) {
+	t.Parallel()
 	claims := []boundary.Claim{boundary.PublishDedupLostResponse, boundary.PublishDedupNewProducer, boundary.SettleLostResponse, boundary.PublishDedupScope}
 	var globs []string
 	for _, c := range claims {
@@ -117,6 +118,7 @@ func TestCompose(t *testing.T) {
 // TestComposeIsAbsent: a service that isn't up is no failure, and the report says
 // what brings it up.
 func TestComposeIsAbsent(t *testing.T) {
+	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -140,6 +142,7 @@ func TestComposeIsAbsent(t *testing.T) {
 // TestComposeTargets: the report tells the targets apart, and says of each what it
 // is like.
 func TestComposeTargets(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	embedded := Boundaries()
 	for _, target := range Compose() {
@@ -164,6 +167,7 @@ func TestComposeTargets(t *testing.T) {
 }
 
 func TestFrontable(t *testing.T) {
+	t.Parallel()
 	for raw, want := range map[string]bool{
 		"nats://127.0.0.1:4222":                                  true,
 		"nats://user:secret@localhost:4222":                      true,
@@ -189,6 +193,7 @@ func TestFrontable(t *testing.T) {
 }
 
 func TestPlaintext(t *testing.T) {
+	t.Parallel()
 	for raw, want := range map[string]bool{
 		"nats://127.0.0.1:4222":                          true,
 		"nats+tls://127.0.0.1:4222":                      false,

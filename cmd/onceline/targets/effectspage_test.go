@@ -14,6 +14,7 @@ import (
 // TestEffectsPage: each cell of docs/effects.md is what all boundaries declare that have
 // what is asked about, and each claim about effects has a cell.
 func TestEffectsPage(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../../docs/effects.md")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +41,7 @@ func TestEffectsPage(t *testing.T) {
 		}
 	}
 	for _, c := range conformance.Claims() {
-		if c.Hop == 3 && cells[c.ID] == "" {
+		if strings.HasPrefix(string(c.ID), "effect.") && cells[c.ID] == "" {
 			t.Errorf("%s has no cell", c.ID)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 // TestABrokerThatForgetsAll: of one whose restart leaves not even the topics, as with
 // streams in memory, the claims about restarts are answered still.
 func TestABrokerThatForgetsAll(t *testing.T) {
+	t.Parallel()
 	want := map[string]boundary.Answer{
 		string(boundary.PublishAckDurable):         boundary.Lost,
 		string(boundary.PublishDedupBrokerRestart): boundary.Lost,

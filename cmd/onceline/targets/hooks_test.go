@@ -41,6 +41,7 @@ func observed(t *testing.T, target conformance.Target, claim boundary.Claim) (an
 // TestReplicatedIsTold: a broker whose node is killed and stays away shows who else
 // has the messages.
 func TestReplicatedIsTold(t *testing.T) {
+	t.Parallel()
 	crash := func(i *conformance.Instance) {
 		i.KillLeader = func(ctx context.Context, _ broker.Entity) (func(context.Context) error, error) {
 			return func(context.Context) error { return nil }, i.Kill(ctx)
@@ -87,6 +88,7 @@ func TestReplicatedIsTold(t *testing.T) {
 // TestStrangerIsTold: what a stranger is answered is told apart, and a broker that
 // lets nobody in shows nothing.
 func TestStrangerIsTold(t *testing.T) {
+	t.Parallel()
 	refused := func(kind error) func(context.Context) (broker.Conn, error) {
 		return func(context.Context) (broker.Conn, error) {
 			return nil, broker.Errorf(kind, errors.New("whatever it is"), "connect")

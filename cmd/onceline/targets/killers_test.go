@@ -11,6 +11,7 @@ import (
 // TestMutants: the suite kills each adapter that is broken on purpose, by the claim that
 // it violates, and with the answer that this is.
 func TestMutants(t *testing.T) {
+	t.Parallel()
 	for _, b := range targets.Mutants() {
 		if b.Name != "memory" {
 			continue // "onceline mutants" tries those of each broker
@@ -41,6 +42,7 @@ func TestMutants(t *testing.T) {
 // TestEachBrokerHasMutants: a mutant is of a target that is there, and none of the
 // brokers is left out.
 func TestEachBrokerHasMutants(t *testing.T) {
+	t.Parallel()
 	broken := map[string]bool{}
 	known := map[string]bool{"": true}
 	for _, b := range targets.Mutants() {
@@ -73,8 +75,9 @@ var unkillable = map[boundary.Claim]string{
 }
 
 // TestEachClaimCanFail: each claim is answered otherwise by a mutant, by the reference
-// implementation with a promise broken, or by a wrong store.
+// implementation with a promise broken, or by a wrong store or pipeline.
 func TestEachClaimCanFail(t *testing.T) {
+	t.Parallel()
 	killed := map[boundary.Claim]bool{}
 	for _, m := range conformance.AllMutants() {
 		killed[m.Claim] = true
@@ -86,6 +89,9 @@ func TestEachClaimCanFail(t *testing.T) {
 		for claim := range s.want {
 			killed[claim] = true
 		}
+	}
+	for _, p := range wrongByPipeline {
+		killed[p.claim] = true
 	}
 	for _, c := range conformance.Claims() {
 		switch reason, listed := unkillable[c.ID]; {

@@ -37,16 +37,27 @@ func Local(p Progress) []conformance.Target {
 	}
 	redis := &storeServer{start: localstack.StartRedis, options: []localstack.ServerOption{p.For("redis")}}
 	postgres := &storeServer{start: localstack.StartPostgres, options: []localstack.ServerOption{p.For("postgres")}}
+	mariadb := &storeServer{start: localstack.StartMariaDB, options: []localstack.ServerOption{p.For("mariadb")}, prepare: prepareMySQL}
+	spare := embeddedStores() // where neither database is installed
+	for i := range spare {
+		spare[i].Spare = true
+	}
 	for i := range ts {
-		// The first of a kind that is there is taken.
-		ts[i].Stores = slices.Concat(postgresStores(postgres), embeddedStores(), leaseStores(redis))
+		ts[i].Stores = slices.Concat(postgresStores(postgres), mysqlStores(mariadb), spare, leaseStores(redis))
 		redis.shared(&ts[i])
 		postgres.shared(&ts[i])
+		mariadb.shared(&ts[i])
 		if ts[i].StartWithin == 0 {
 			ts[i].StartWithin = startServer
 		}
 	}
 	return ts
+}
+
+// long is t, which takes minutes.
+func long(t conformance.Target) conformance.Target {
+	t.Long = true
+	return t
 }
 
 // absent says of a start that failed because something isn't installed that the

@@ -14,6 +14,7 @@ import (
 // TestDatabases: each is there, says what it is, and keeps over a kill what it had
 // committed.
 func TestDatabases(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("ONCELINE_LOCAL") != "1" {
 		t.Skip("runs real servers: needs ONCELINE_LOCAL=1")
 	}

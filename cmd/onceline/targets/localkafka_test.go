@@ -12,6 +12,7 @@ import (
 
 // TestLocalKafka: Apache Kafka itself answers as the adapter declares.
 func TestLocalKafka(t *testing.T) {
+	t.Parallel()
 	local := localTargets(t, "kafka")
 	for _, target := range local {
 		t.Run(target.Name, func(t *testing.T) { equalLocal(t, target) })

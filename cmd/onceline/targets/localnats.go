@@ -17,9 +17,9 @@ import (
 // than that of [NATS]. What differs is declared, so none has deviations.
 func localNATS(p Progress) []conformance.Target {
 	return []conformance.Target{
-		natsVariant("nats-memory", "?storage=memory"),
-		natsVariant("nats-workqueue", "?retention=workqueue"),
-		natsVariant("nats-interest", "?retention=interest"),
+		natsVariant("nats-memory", natsBatches+"&storage=memory"),
+		natsVariant("nats-workqueue", natsBatches+"&retention=workqueue"),
+		natsVariant("nats-interest", natsBatches+"&retention=interest"),
 		natsReplicated(p),
 	}
 }
@@ -62,7 +62,7 @@ func natsVariant(name, query string) conformance.Target {
 // natsReplicated is three servers, each a process of its own, that keep each stream
 // three times. Kill strikes all three at once.
 func natsReplicated(p Progress) conformance.Target {
-	const name, query = "nats-3", "?replicas=3"
+	const name, query = "nats-3", natsBatches + "&replicas=3"
 	tell := func(step string) {
 		if p != nil {
 			p(name, step)
@@ -88,7 +88,7 @@ func natsReplicated(p Progress) conformance.Target {
 		return i
 	})
 	t.ProbeWithin = leaderProbe
-	return t
+	return long(t)
 }
 
 // placed waits until the cluster's leader knows enough nodes to place a stream on:

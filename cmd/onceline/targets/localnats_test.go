@@ -14,6 +14,7 @@ import (
 // TestLocalNATS: the real server in each configuration gives the answers that are
 // declared of that configuration, and of no other.
 func TestLocalNATS(t *testing.T) {
+	t.Parallel()
 	askLocal(t, "nats", 4)
 }
 

@@ -48,7 +48,7 @@ func pubsubEmulator(p Progress, t conformance.Target, query string, deviations .
 	t.Start = local(func(ctx context.Context) (*localstack.Server, error) {
 		return localstack.StartPubSubEmulator(ctx, p.For(t.Name))
 	}, func(e *localstack.Server) *conformance.Instance {
-		i := network(e, "/"+localstack.Project+query)
+		i := network(e, query)
 		i.Entity = oneName("")
 		return i
 	})

@@ -14,6 +14,7 @@ import (
 // that is asked nowhere else, answer as is declared of the service, or differ as is
 // listed.
 func TestLocalPubSub(t *testing.T) {
+	t.Parallel()
 	askLocal(t, "pubsub", 3)
 }
 
@@ -40,6 +41,7 @@ func TestPubSubEmulatorIsAbsent(t *testing.T) {
 // TestLocalBoundariesAreComplete: each local target of NATS and Pub/Sub declares an
 // answer with a source to all claims, and is like a target that there is.
 func TestLocalBoundariesAreComplete(t *testing.T) {
+	t.Parallel()
 	all := append(targets.Embedded(), targets.Local(nil)...)
 	known := map[string]bool{}
 	for _, target := range all {

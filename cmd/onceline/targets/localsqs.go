@@ -44,7 +44,7 @@ func sqsServer(p Progress, by string, t conformance.Target, suffix string,
 	t.Start = local(func(ctx context.Context) (*localstack.Server, error) {
 		return start(ctx, p.For(t.Name))
 	}, func(e *localstack.Server) *conformance.Instance {
-		i := network(e, "?anonymous=true")
+		i := network(e, "")
 		i.Entity = oneName(suffix)
 		return i
 	})

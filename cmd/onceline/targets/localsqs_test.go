@@ -12,6 +12,7 @@ import (
 // TestLocalSQS: each server of the SQS API answers as the adapter declares of AWS, or
 // differs as is listed; and the list holds nothing that isn't so any more.
 func TestLocalSQS(t *testing.T) {
+	t.Parallel()
 	for _, target := range localTargets(t, "sqs") {
 		t.Run(target.Name, func(t *testing.T) {
 			r, err := conformance.Run(t.Context(), target, conformance.Options{})

@@ -45,6 +45,7 @@ func injectMemory(b *memory.Broker, f conformance.Fault) (conformance.Injection,
 		conformance.OnPublish: memory.Publish,
 		conformance.OnReceive: memory.Receive,
 		conformance.OnSettle:  memory.Settle,
+		conformance.OnCommit:  memory.Commit,
 	}
 	kinds := map[conformance.FaultKind]memory.Kind{
 		conformance.LoseRequest:  memory.LoseRequest,

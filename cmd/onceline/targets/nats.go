@@ -21,17 +21,20 @@ func NATS() conformance.Target {
 		if err != nil {
 			return nil, err
 		}
-		return guarded(natsInstance(network(e, "")), guardNATS()), nil
+		return guarded(natsInstance(network(e, natsBatches)), guardNATS()), nil
 	}
 	t.Private = func(ctx context.Context) (*conformance.Instance, error) {
 		e, err := localstack.StartChild(ctx, localstack.NATSName)
 		if err != nil {
 			return nil, err
 		}
-		return guarded(natsInstance(network(e, "")), guardNATS()), nil
+		return guarded(natsInstance(network(e, natsBatches)), guardNATS()), nil
 	}
 	return t
 }
+
+// natsBatches has streams take transactions, without which none can be asked about.
+const natsBatches = "?atomic-batches=true"
 
 // natsTarget is what holds for any NATS.
 func natsTarget(name string) conformance.Target {

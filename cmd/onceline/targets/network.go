@@ -62,6 +62,7 @@ func inject(e interface {
 		conformance.OnPublish: localstack.Publish,
 		conformance.OnReceive: localstack.Receive,
 		conformance.OnSettle:  localstack.Settle,
+		conformance.OnCommit:  localstack.Any,
 	}
 	kinds := map[conformance.FaultKind]localstack.Kind{
 		conformance.LoseRequest:  localstack.LoseRequest,
@@ -79,8 +80,27 @@ func inject(e interface {
 	if !known || !also {
 		return nil, fmt.Errorf("%s: %w", f, broker.ErrUnsupported)
 	}
-	i := e.Inject(localstack.Fault{Op: op, Kind: kind, Code: code, Match: f.Match, Times: f.Times, Cut: f.Cut, Delay: f.Delay})
+	what := localstack.Fault{Op: op, Kind: kind, Code: code, Match: f.Match, Times: f.Times, Cut: f.Cut, Delay: f.Delay}
+	if f.Op == conformance.OnCommit {
+		what = onCommit(nameOf(e), f, what)
+	}
+	i := e.Inject(what)
 	return i, i.Err()
+}
+
+// onCommit makes a fault one of the request that commits a transaction: Kafka's names
+// the transactional ID, an atomic batch of NATS the subject of its last message, and
+// RabbitMQ's nothing.
+func onCommit(broker string, f conformance.Fault, what localstack.Fault) localstack.Fault {
+	switch broker {
+	case localstack.KafkaName:
+		what.API = "EndTxn"
+	case localstack.NATSName:
+		what.Op, what.Match = localstack.Publish, f.Topic
+	default:
+		what.API, what.Match = "tx.commit", ""
+	}
+	return what
 }
 
 // pushBack is by which code of its protocol a broker says that it takes no more for

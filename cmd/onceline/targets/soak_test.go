@@ -53,6 +53,7 @@ func loseAnswers(_ context.Context, b *memory.Broker) error {
 }
 
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	soakMemory(t, killMemory, func(s report.Soak) {
 		if s.Verdict != report.Equal || s.Stored+s.Duplicates != 2000 || s.Received != 2000 || s.Confirmed != 2000 || s.Lost != 0 || s.Copies != 0 {
 			t.Errorf("%+v", s)
@@ -69,6 +70,7 @@ func TestSoak(t *testing.T) {
 // A publisher that has no answer asks again under the same ID, and is told that the
 // message is there.
 func TestSoakCountsDuplicates(t *testing.T) {
+	t.Parallel()
 	soakMemory(t, loseAnswers, func(s report.Soak) {
 		if s.Verdict != report.Equal || s.Unknown == 0 || s.Retried == 0 || s.Duplicates != s.Retried || s.Copies != 0 {
 			t.Errorf("%+v", s)
@@ -78,6 +80,7 @@ func TestSoakCountsDuplicates(t *testing.T) {
 
 // What is broken is found.
 func TestSoakFindsWhatIsBroken(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		strike func(context.Context, *memory.Broker) error
@@ -101,6 +104,7 @@ func TestSoakFindsWhatIsBroken(t *testing.T) {
 
 // What a broker holds back until it has another leader is not lost, and is counted.
 func TestSoakTellsStrandedFromLost(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		elect    func(broker.Conn) error
@@ -140,6 +144,7 @@ func TestSoakTellsStrandedFromLost(t *testing.T) {
 
 // What could not be told is no pass, and nothing hangs.
 func TestSoakThatCanNotTell(t *testing.T) {
+	t.Parallel()
 	t.Run("the disturbance fails", func(t *testing.T) {
 		soakMemory(t, func(context.Context, *memory.Broker) error { return errors.New("no such node") }, func(s report.Soak) {
 			if s.Verdict != report.NotVerifiable || !strings.Contains(s.Reason, "no such node") || s.Received != 2000 {

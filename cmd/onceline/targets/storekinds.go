@@ -18,7 +18,7 @@ type inbox struct {
 }
 
 func newInbox(d *database) (sqlKind, error) {
-	return inbox{dedup.New[*sql.Tx](d, "probe", dedup.Options{}), d}, nil
+	return inbox{dedup.New[*sql.Tx](d, d.consumer, dedup.Options{}), d}, nil
 }
 
 func (in inbox) losing() *atomic.Bool { return in.d.lose }
@@ -42,7 +42,7 @@ type position struct {
 }
 
 func newPosition(d *database) (sqlKind, error) {
-	return position{dedup.NewPosition[*sql.Tx](d, "probe", dedup.Options{}), d}, nil
+	return position{dedup.NewPosition[*sql.Tx](d, d.consumer, dedup.Options{}), d}, nil
 }
 
 func (p position) losing() *atomic.Bool { return p.d.lose }
@@ -95,7 +95,7 @@ const callBound = 500 * time.Millisecond
 // newCalls opens calls to a provider that keeps keys for that long.
 func newCalls(idempotent time.Duration) func(*database) (sqlKind, error) {
 	return func(d *database) (sqlKind, error) {
-		c, err := dedup.NewCalls(d.calls, "probe", dedup.CallOptions{Bound: callBound, Idempotent: idempotent})
+		c, err := dedup.NewCalls(d.calls, d.consumer, dedup.CallOptions{Bound: callBound, Idempotent: idempotent})
 		return calls{c, d, idempotent > 0, new(atomic.Bool)}, err
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -17,9 +17,13 @@ import (
 
 // postgresStores are the stores in PostgreSQL; nil for no server.
 func postgresStores(server *storeServer) []conformance.Store {
+	// Migrations take turns, for which one waits no longer than for any other lock.
+	var migrating sync.Mutex
 	prepared := func(ctx context.Context) (string, func() error, error) {
 		address, remove, err := server.make(ctx)
 		if err == nil {
+			migrating.Lock()
+			defer migrating.Unlock()
 			err = preparePostgres(ctx, address)
 		}
 		return address, remove, err
@@ -73,7 +77,7 @@ func connectPostgres(address string) (*database, string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &cutOnCommit{Conn: c, lose: lose}, nil
+		return &cutOnCommit{Conn: c, lose: lose, commits: postgresCommits}, nil
 	}
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(1)
@@ -81,28 +85,8 @@ func connectPostgres(address string) (*database, string, error) {
 	if err != nil {
 		return nil, "", errors.Join(err, db.Close())
 	}
-	return &database{PositionDriver: store, calls: store, db: db, lose: lose, close: db.Close}, schema, nil
+	return &database{PositionDriver: store, calls: store, db: db, consumer: "probe", lose: lose, close: db.Close}, schema, nil
 }
 
-// cutOnCommit is a connection to PostgreSQL that is cut when the answer to a commit is
-// there, and before anybody has read it.
-type cutOnCommit struct {
-	net.Conn
-	lose *atomic.Bool
-	cut  atomic.Bool
-}
-
-func (c *cutOnCommit) Write(b []byte) (int, error) {
-	if bytes.Contains(bytes.ToLower(b), []byte("commit")) && c.lose.Swap(false) {
-		c.cut.Store(true)
-	}
-	return c.Conn.Write(b)
-}
-
-func (c *cutOnCommit) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if err == nil && c.cut.Load() {
-		return 0, errors.Join(io.ErrUnexpectedEOF, c.Conn.Close())
-	}
-	return n, err
-}
+// postgresCommits reports whether what is sent is a commit.
+func postgresCommits(b []byte) bool { return bytes.Contains(bytes.ToLower(b), []byte("commit")) }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,11 +19,13 @@ import (
 // embedded targets.
 func Stores() []conformance.Store {
 	stores := append(embeddedStores(), leaseStores(nil)...)
-	return append(stores, postgresStores(nil)...)
+	return slices.Concat(stores, postgresStores(nil), mysqlStores(nil))
 }
 
 // embeddedStores are those that need nothing but a folder.
-func embeddedStores() []conformance.Store { return sqlStores("sqlite", makeFolder, openSQLite) }
+func embeddedStores() []conformance.Store {
+	return append(sqlStores("sqlite", makeFolder, openSQLite), checkpointStores()...)
+}
 
 // sqlStores are the stores in one SQL database.
 func sqlStores(name string, make func(context.Context) (string, func() error, error), open func(context.Context, string) (*database, error)) []conformance.Store {
@@ -59,6 +62,8 @@ type database struct {
 	dedup.PositionDriver[*sql.Tx]
 	calls dedup.CallDriver
 	db    *sql.DB
+	// consumer is the name under which a store keeps what it keeps.
+	consumer string
 	// insert is the effect of the message $1, call that of a call of $1 with the key $2,
 	// which a key that is there already doesn't have; count says how often $1's took
 	// place.

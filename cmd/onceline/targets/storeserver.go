@@ -17,6 +17,8 @@ import (
 type storeServer struct {
 	start   func(context.Context, ...localstack.ServerOption) (*localstack.Database, error)
 	options []localstack.ServerOption
+	// prepare, which may be nil, makes what all stores in the database share.
+	prepare func(ctx context.Context, address string) error
 
 	mu      sync.Mutex
 	targets int
@@ -72,6 +74,13 @@ func (s *storeServer) make(ctx context.Context) (string, func() error, error) {
 		db, err := s.start(ctx, s.options...)
 		if err != nil {
 			return "", nil, absent(err)
+		}
+		if s.prepare != nil {
+			if err := s.prepare(ctx, db.URL()); err != nil {
+				end, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseStop)
+				defer cancel()
+				return "", nil, errors.Join(err, db.Close(end))
+			}
 		}
 		s.db = db
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/onceline/onceline/localstack"
 )
 
-// TestLocalStores: effects behind stores on a real PostgreSQL, and on a real Redis or
-// Valkey, are applied as often as declared, on a target that shares the server and
+// TestLocalStores: effects behind stores on a real PostgreSQL, a real MariaDB, and a real
+// Redis or Valkey, are applied as often as declared, on a target that shares the server and
 // stops it.
 func TestLocalStores(t *testing.T) {
+	t.Parallel()
 	required := strings.Split(os.Getenv("ONCELINE_REQUIRE"), ",")
 	for _, c := range []struct {
 		name   string
@@ -25,6 +26,7 @@ func TestLocalStores(t *testing.T) {
 	}{
 		{"redis", &storeServer{start: localstack.StartRedis}, leaseStores, []string{"effect.lease.*"}, 6},
 		{"postgres", &storeServer{start: localstack.StartPostgres}, postgresStores, []string{"effect.inbox.*", "effect.call.*", "effect.position.*"}, 11},
+		{"mariadb", &storeServer{start: localstack.StartMariaDB, prepare: prepareMySQL}, mysqlStores, []string{"effect.inbox.*", "effect.call.*", "effect.position.*"}, 11},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if os.Getenv("ONCELINE_LOCAL") != "1" && !slices.Contains(required, c.name) {

@@ -33,7 +33,7 @@ func openSQLite(ctx context.Context, dir string) (*database, error) {
 		return nil, err
 	}
 	l := &losing{Store: store}
-	d := &database{PositionDriver: l, calls: store, db: store.DB(), lose: &l.lose, close: store.Close}
+	d := &database{PositionDriver: l, calls: store, db: store.DB(), consumer: "probe", lose: &l.lose, close: store.Close}
 	if _, err = d.db.ExecContext(ctx, d.texts("")); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

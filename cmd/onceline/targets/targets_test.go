@@ -2,7 +2,6 @@ package targets_test
 
 import (
 	"errors"
-	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -13,22 +12,14 @@ import (
 	"github.com/onceline/onceline/broker/boundary"
 	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/internal/sidebyside"
 	"github.com/onceline/onceline/localstack"
 )
 
 func TestMain(m *testing.M) {
 	localstack.RunIfChild()
 	conformance.RunIfWorker(append(targets.Stores(), wrongStores()...)...)
-	// Most of what runs here is waiting, so more goes side by side than there are
-	// cores, unless the command line says otherwise.
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", "6"); err != nil {
-			panic(err)
-		}
-	}
+	sidebyside.Tests(6)
 	code := m.Run()
 	if code == 0 {
 		// A package that Pub/Sub's client imports starts this as it is loaded.
@@ -43,6 +34,7 @@ func TestMain(m *testing.M) {
 // TestConformance asks one target of each broker; "onceline verify" asks all, with a
 // longer soak.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for _, target := range []conformance.Target{targets.Memory(), targets.SQSFIFO(), targets.PubSubExactlyOnce(),
 		targets.ServiceBusSessions(), targets.RabbitMQQuorum(), targets.NATS(), targets.KafkaGroup()} {
@@ -61,6 +53,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestBoundariesAreComplete(t *testing.T) {
+	t.Parallel()
 	for _, target := range targets.Embedded() {
 		missing, wrong := conformance.Undeclared(target.Boundary)
 		for _, n := range boundary.LimitNames() {
@@ -89,6 +82,7 @@ func TestBoundariesAreComplete(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		globs []string
 		want  []string
@@ -122,6 +116,7 @@ func TestSelect(t *testing.T) {
 }
 
 func TestByURL(t *testing.T) {
+	t.Parallel()
 	for raw, want := range map[string]string{
 		"nats://127.0.0.1:4222":                       "nats-url",
 		"nats+tls://user:secret@broker:4222":          "nats-url",

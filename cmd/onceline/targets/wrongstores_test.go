@@ -134,7 +134,7 @@ func wrongStores() []conformance.Store {
 				Open: func(ctx context.Context, dir string) (conformance.Guard, error) { return openWrong(ctx, dir, way) }})
 		}
 	}
-	return append(stores, asAnother()...)
+	return append(append(stores, asAnother()...), wrongPipelines()...)
 }
 
 // asAnother is the inbox under the names of other kinds, which are to have effects
@@ -188,6 +188,7 @@ var wrongByStore = []struct {
 // effects never or more than once, and the claims say so. The reference implementation
 // has positions, so that a store by position can be asked on it as well.
 func TestEachWrongStoreIsSeen(t *testing.T) {
+	t.Parallel()
 	byStore := map[[2]string]conformance.Store{}
 	for _, s := range wrongStores() {
 		byStore[[2]string{s.Kind, s.Name}] = s

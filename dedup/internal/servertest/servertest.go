@@ -67,3 +67,18 @@ func Start[S Server](t testing.TB, name, what string, start func(ctx context.Con
 	})
 	return s
 }
+
+// NATS starts a NATS, which needs nothing installed.
+func NATS(t testing.TB) *localstack.NATS {
+	t.Helper()
+	e, err := localstack.StartNATS(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}

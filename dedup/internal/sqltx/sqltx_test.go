@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/dedup"
@@ -79,34 +80,37 @@ func TestTransact(t *testing.T) {
 		{name: "commit without an answer", fake: fake{commit: errDatabase}, want: []error{errDatabase, dedup.ErrCommitUnknown}, not: dedup.ErrLost, asked: []string{"begin", "commit", "ROLLBACK"}},
 		{name: "commit hangs", fake: fake{hang: true}, want: []error{context.Canceled, dedup.ErrCommitUnknown}, asked: []string{"begin", "commit", "ROLLBACK"}},
 	} {
+		// In a bubble a commit has begun before its time is over.
 		t.Run(c.name, func(t *testing.T) {
-			db := sql.OpenDB(&c.fake)
-			defer db.Close()
-			e := Engine{DB: db, CommitTimeout: time.Hour, Refused: func(err error) bool { return errors.Is(err, errRefused) }, Dead: func(error) bool { return true },
-				Begun: func(context.Context, *sql.Tx) error { return c.begun }}
-			if c.fake.hang {
-				e.CommitTimeout = time.Millisecond
-			}
-			err := e.Transact(t.Context(), func(*sql.Tx) error { return c.effect })
-			if len(c.want) == 0 && err != nil {
-				t.Error(err)
-			}
-			for _, want := range c.want {
-				if !errors.Is(err, want) {
-					t.Errorf("%v, want %v", err, want)
+			synctest.Test(t, func(t *testing.T) {
+				db := sql.OpenDB(&c.fake)
+				defer db.Close()
+				e := Engine{DB: db, CommitTimeout: time.Hour, Refused: func(err error) bool { return errors.Is(err, errRefused) }, Dead: func(error) bool { return true },
+					Begun: func(context.Context, *sql.Tx) error { return c.begun }}
+				if c.fake.hang {
+					e.CommitTimeout = time.Millisecond
 				}
-			}
-			if c.not != nil && errors.Is(err, c.not) {
-				t.Errorf("%v is %v", err, c.not)
-			}
-			// After an answer that was lost, whether the connection still takes a
-			// ROLLBACK is no matter.
-			if !slices.Equal(c.fake.asked, c.asked) && !(c.fake.hang && len(c.fake.asked) == 2) {
-				t.Errorf("asked %q, want %q", c.fake.asked, c.asked)
-			}
-			if n := db.Stats().InUse; n != 0 {
-				t.Errorf("%d connections are in use", n)
-			}
+				err := e.Transact(t.Context(), func(*sql.Tx) error { return c.effect })
+				if len(c.want) == 0 && err != nil {
+					t.Error(err)
+				}
+				for _, want := range c.want {
+					if !errors.Is(err, want) {
+						t.Errorf("%v, want %v", err, want)
+					}
+				}
+				if c.not != nil && errors.Is(err, c.not) {
+					t.Errorf("%v is %v", err, c.not)
+				}
+				// After an answer that was lost, whether the connection still takes a
+				// ROLLBACK is no matter.
+				if !slices.Equal(c.fake.asked, c.asked) && !(c.fake.hang && len(c.fake.asked) == 2) {
+					t.Errorf("asked %q, want %q", c.fake.asked, c.asked)
+				}
+				if n := db.Stats().InUse; n != 0 {
+					t.Errorf("%d connections are in use", n)
+				}
+			})
 		})
 	}
 }

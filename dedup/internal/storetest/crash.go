@@ -61,7 +61,8 @@ func commitUnknown[T any](committed bool) func(d dedup.PositionDriver[T], ctx co
 }
 
 // crashPoints: whatever goes wrong, and however often, each message has its effect
-// once, and what the caller is told is never that it failed.
+// once, and what the caller is told is never that it failed
+// (mikenelsonjr/Accelerators#13).
 func crashPoints[T any](t *testing.T, s Setup[T]) {
 	ctx := t.Context()
 	type plan = []func(d dedup.PositionDriver[T], ctx context.Context, f func(T) error) error

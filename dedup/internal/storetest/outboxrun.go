@@ -202,7 +202,7 @@ func outboxWake[T any](t *testing.T, s OutboxSetup[T]) {
 // relays at once on a broker that loses answers and requests and pushes back. What
 // was committed is what is stored, in the order of each key.
 func outboxWriters[T any](t *testing.T, s OutboxSetup[T]) {
-	const writers, each = 8, 40
+	const writers, each = 8, 25
 	to := newShelf(time.Minute)
 	random := rand.New(rand.NewPCG(1, 2))
 	to.answer = func(broker.Message) (bool, broker.Receipt) { // under the shelf's lock

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"slices"
 	"sync"
@@ -21,14 +22,44 @@ import (
 // RelayKills is an outbox, empty, whose relays are processes that are killed.
 type RelayKills[T any] struct {
 	Driver dedup.OutboxDriver[T]
-	// Conn is of the broker that they send to.
-	Conn broker.Conn
-	// Relay is a process that relays the topic "orders", after it has printed a line.
-	Relay func() *exec.Cmd
+	// Broker is the address of the broker that they send to.
+	Broker string
+	// Env is what a process of this program has in its environment to be a relay, which
+	// calls [RunRelay].
+	Env []string
 	// Fault makes the broker lose some answers, and may cut connections to the store.
 	Fault func()
 	// Kills and Messages are how many there are at least.
 	Kills, Messages int
+}
+
+// relayBroker is where a process that is a relay finds its broker.
+const relayBroker = "ONCELINE_RELAY_BROKER"
+
+// RunRelay relays the topic "orders" of a store, in a process that [RelayKills] has
+// started, until it is killed. How much it sends at a time, and how
+// long it waits, is set here.
+func RunRelay(ctx context.Context, s dedup.OutboxStore, o dedup.RelayOptions) error {
+	conn, err := broker.Open(ctx, os.Getenv(relayBroker))
+	if err != nil {
+		return err
+	}
+	to, err := conn.OpenPublisher(ctx, "orders")
+	if err != nil {
+		return err
+	}
+	fmt.Println("started")
+	o.Batch, o.PublishTimeout = 20, 300*time.Millisecond
+	o.Backoff = broker.Backoff{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
+	return dedup.NewRelay(s, "orders", to, o).Run(ctx)
+}
+
+func (k RelayKills[T]) start(t *testing.T) *process {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(append(os.Environ(), k.Env...), relayBroker+"="+k.Broker)
+	cmd.Stderr = os.Stderr
+	return startProcess(t, cmd)
 }
 
 // Run has eight writers write, and two relays send, of which one after the other is
@@ -37,11 +68,16 @@ type RelayKills[T any] struct {
 func (k RelayKills[T]) Run(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	entity := broker.Entity{Topic: "orders", Subscription: "ORDERS/all"}
-	if err := k.Conn.Ensure(ctx, entity); err != nil {
+	conn, err := broker.Open(ctx, k.Broker)
+	if err != nil {
 		t.Fatal(err)
 	}
-	relays := [2]*process{startProcess(t, k.Relay()), startProcess(t, k.Relay())}
+	defer conn.Close(context.WithoutCancel(ctx))
+	entity := broker.Entity{Topic: "orders", Subscription: "ORDERS/all"}
+	if err := conn.Ensure(ctx, entity); err != nil {
+		t.Fatal(err)
+	}
+	relays := [2]*process{k.start(t), k.start(t)}
 
 	const keys = 12
 	var turns [keys]sync.Mutex
@@ -92,7 +128,7 @@ func (k RelayKills[T]) Run(t *testing.T) {
 		if k.backlog(ctx, t).Waiting > 0 {
 			midway++
 		}
-		relays[victim] = startProcess(t, k.Relay())
+		relays[victim] = k.start(t)
 	}
 	close(done)
 	writing.Wait()
@@ -112,7 +148,7 @@ func (k RelayKills[T]) Run(t *testing.T) {
 	for _, p := range relays {
 		p.kill()
 	}
-	all := receiveAll(ctx, t, k.Conn, entity.Subscription, int(written.Load()))
+	all := receiveAll(ctx, t, conn, entity.Subscription, int(written.Load()))
 	t.Logf("%d messages, %d kills, %d of them with a backlog", written.Load(), kills, midway)
 	if midway == 0 {
 		t.Error("no kill found messages that were to be sent")

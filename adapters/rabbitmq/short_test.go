@@ -1,0 +1,82 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/localstack/fault"
+)
+
+// A channel that was lost is made again by calls of Receive that are each shorter than
+// that takes.
+func TestChannelByShortCalls(t *testing.T) {
+	for name, ordered := range map[string]bool{"exact": false, "ordered": true} {
+		t.Run(name, func(t *testing.T) {
+			h := emulate(t)
+			c := h.dial(t)
+			e := entity(t, c, func(e *broker.Entity) { e.Ordered = ordered })
+			p, r := publisherOf(t, c, e.Topic), receiverOf(t, c, e.Subscription)
+			publish(t, p, messages(1, 0)...)
+			settle(t, r, broker.Ack, receive(t, r, 1)...)
+			slow := h.inject(fault.Fault{API: "queue.declare", Kind: fault.Delay, Delay: 150 * time.Millisecond})
+			h.cut()
+			publish(t, publisherOf(t, h.dial(t), e.Topic), messages(1, 1)...)
+			calls := 0
+			for end := time.Now().Add(mustCome); ; calls++ {
+				if time.Now().After(end) {
+					t.Fatalf("%d calls got no message; slow declares: %d", calls, slow.Hits())
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				ds, _ := r.Receive(ctx, 1)
+				cancel()
+				if len(ds) > 0 {
+					settle(t, r, broker.Ack, ds...)
+					break
+				}
+			}
+			if calls < 3 || slow.Hits() == 0 {
+				t.Errorf("it came with call %d, slow declares: %d: the test shows nothing", calls, slow.Hits())
+			}
+			// Close doesn't wait for a channel that is being made.
+			slow.Remove()
+			h.inject(fault.Fault{API: "queue.declare", Kind: fault.Delay, Delay: time.Minute})
+			h.cut()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			_, _ = r.Receive(ctx, 1)
+			begin := time.Now()
+			closing(t, r)
+			if took := time.Since(begin); took > renewBound/2 {
+				t.Errorf("Close took %v", took)
+			}
+		})
+	}
+}
+
+// What a Receive that was left can't tell any more, the next one does.
+func TestLeftErrorIsTold(t *testing.T) {
+	h := emulate(t)
+	c := h.dial(t)
+	e := entity(t, c)
+	raw := h.raw(t)
+	r := receiverOf(t, h.dial(t), e.Subscription) // a connection that didn't ensure it
+	if _, err := raw.QueueDelete(e.Subscription, false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	h.inject(fault.Fault{API: "queue.declare", Kind: fault.Delay, Delay: 50 * time.Millisecond})
+	h.cut()
+	for end := time.Now().Add(mustCome); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		_, err := r.Receive(ctx, 1)
+		cancel()
+		if errors.Is(err, broker.ErrNotFound) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the last one said %v", err)
+		}
+	}
+}
