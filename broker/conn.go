@@ -81,8 +81,9 @@ type ReceiverOption func(*ReceiverOptions)
 
 // StartFrom lets the caller say where to start in each partition, at the time
 // it is assigned: what a store that keeps positions needs. ask returns the
-// position of the first message to deliver; false leaves it to the broker. An
-// adapter whose broker can't do it refuses to open with ErrUnsupported.
+// position of the first message to deliver; false leaves it to the broker. It is
+// called by the receiver's goroutines, also when a connection that was lost is back.
+// An adapter whose broker can't do it refuses to open with ErrUnsupported.
 func StartFrom(ask func(partition string) (Position, bool)) ReceiverOption {
 	return func(o *ReceiverOptions) { o.StartFrom = ask }
 }

@@ -54,6 +54,8 @@ func brokerMutants() []Mutant {
 			boundary.DeliverLeaseExtend, boundary.Ignored, mutation{settle: extendNothing}},
 		{"takes-a-returned-message-for-stored", "rabbitmq-quorum", publishing, "It reads the confirm of a message and not the basic.return before it.",
 			boundary.PublishUnroutable, boundary.Lost, mutation{publish: believeConfirm}},
+		{"takes-a-nack-for-refused", "rabbitmq-classic", publishing, "It says Refused of a basic.nack, which one full queue is enough for, whatever the other queues have stored.",
+			boundary.PublishPartialRoute, boundary.ClaimedRefused, mutation{publish: nackRefuses}},
 		{"publishes-without-confirms", "rabbitmq-quorum", publishing, "It says Stored as soon as the frame is written.",
 			boundary.PublishHalfOpen, boundary.Guessed, mutation{publish: publishUnseen}},
 		{"acks-with-multiple", "rabbitmq-classic", settling, "It sets multiple in an ack, which then covers every lower delivery tag of the channel.",
@@ -101,6 +103,17 @@ func believeConfirm(ctx context.Context, next driver.Publisher, ms []broker.Mess
 	for i := range rs {
 		if errors.Is(rs[i].Err, broker.ErrUnroutable) {
 			rs[i] = broker.Receipt{Verdict: broker.Stored}
+		}
+	}
+}
+
+// nackRefuses says Refused of what the broker didn't confirm. What is still open when the
+// context ends had no answer, and stays Unknown.
+func nackRefuses(ctx context.Context, next driver.Publisher, ms []broker.Message, rs []broker.Receipt) {
+	next.Publish(ctx, ms, rs)
+	for i := range rs {
+		if rs[i].Verdict == broker.Unknown && ctx.Err() == nil {
+			rs[i] = broker.Receipt{Verdict: broker.Refused, Err: broker.Errorf(broker.ErrBusy, nil, "publish %q: nacked", ms[i].ID)}
 		}
 	}
 }

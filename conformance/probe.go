@@ -60,6 +60,7 @@ func Probes() []Probe {
 		{"window", claims(boundary.PublishDedupWindow), 0, probeWindow},
 		{"expiry", claims(boundary.DeliverRedeliverExpiry), 0, probeExpiry},
 		{"settle-lost-response", claims(boundary.SettleLostResponse), NeedFault, probeSettleLostResponse},
+		{"partial-route", claims(boundary.PublishPartialRoute), 0, probePartialRoute},
 		{"cancel", claims(boundary.DeliverCancel), 0, probeCancel},
 		{"nack-delay", claims(boundary.DeliverRedeliverNackDelay), 0, probeNackDelay},
 		{"attempt", claims(boundary.DeliverAttempt), 0, probeAttempt},

@@ -147,6 +147,11 @@ type Instance struct {
 	// Fill makes e, which was ensured on c, one that has no room for a second message,
 	// and says so by refusing it. Nil: a fault of kind PushBack is tried instead.
 	Fill func(ctx context.Context, c broker.Conn, e broker.Entity) error
+	// FullSubscription subscribes to e's topic, which was ensured on c, once more: with
+	// room for a message or few, and so that the broker refuses what is over that. It
+	// returns the subscription's name; the suite deletes it. It is ErrUnsupported, with the
+	// reason, where no subscription of a topic can refuse by itself. Nil: not verifiable.
+	FullSubscription func(ctx context.Context, c broker.Conn, e broker.Entity) (string, error)
 	// KillLeader kills the node that answers for e and leaves it down. revive starts
 	// it again and waits until it has caught up. Nil: there is no other node.
 	KillLeader func(ctx context.Context, e broker.Entity) (revive func(context.Context) error, err error)

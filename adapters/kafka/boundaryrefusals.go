@@ -46,6 +46,10 @@ func refusals() map[boundary.Claim]boundary.Entry {
 			Declared: boundary.Waits, Documented: boundary.Waits, Sources: []string{"KAF-F-123"},
 			Note: "Publish waits within its context, and what never left by then is ErrBusy. A broker whose disk is full stops.",
 		},
+		boundary.PublishPartialRoute: {
+			Declared: boundary.NotApplicable, Sources: []string{"KAF-F-122"},
+			Note: "Groups read one log, which is written once: none of them can refuse. One that is behind for longer than the retention loses what it didn't read.",
+		},
 		boundary.PublishScheduled: {
 			Declared: boundary.Unsupported, Documented: boundary.Unsupported, Sources: []string{"KAF-F-125"},
 			Note: "Hold the message in an outbox until it is due.",

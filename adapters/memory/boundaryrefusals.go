@@ -46,6 +46,10 @@ func refusals() map[boundary.Claim]boundary.Entry {
 			Declared: boundary.PushedBack,
 			Note:     "Only an injected fault does it: the broker has room as long as the process has.",
 		},
+		boundary.PublishPartialRoute: {
+			Declared: boundary.NotApplicable,
+			Note:     "A subscription has no bound of its own: it has room as long as the process has.",
+		},
 		boundary.PublishScheduled: {
 			Declared: boundary.Unsupported,
 			Note:     "Hold the message in an outbox until it is due.",

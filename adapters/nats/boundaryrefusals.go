@@ -46,6 +46,10 @@ func refusals() map[boundary.Claim]boundary.Entry {
 			Declared: boundary.PushedBack, Documented: boundary.PushedBack, Sources: []string{"NATS-F-125"},
 			Note: "ErrBusy from a stream that is full and discards new messages. By default a stream at its limits discards its oldest instead, unread or not, and says nothing.",
 		},
+		boundary.PublishPartialRoute: {
+			Declared: boundary.NotApplicable, Sources: []string{"NATS-F-500"},
+			Note: "Limits that refuse are the stream's, and then nobody gets the message. A consumer is a place in the stream: one that is behind at most loses what the stream discards.",
+		},
 		boundary.PublishScheduled: {
 			Declared: boundary.Scheduled, Documented: boundary.Scheduled, Sources: []string{"NATS-F-36"},
 			Note: "By a header, from 2.12 on, on a stream that allows it; the contract has no word for it. The ID protects the publish of the schedule, not the message that comes of it.",

@@ -40,6 +40,10 @@ func refusals() map[boundary.Claim]boundary.Entry {
 			Declared: boundary.PushedBack, Documented: boundary.PushedBack, Sources: []string{"PS-F-121"},
 			Note: "ErrBusy, and nothing of the request is stored. broker.Retry backs off.",
 		},
+		boundary.PublishPartialRoute: {
+			Declared: boundary.NotApplicable, Sources: []string{"PS-F-24"},
+			Note: "A subscription has no bound of its own: it keeps what isn't acked for its retention, and drops it then.",
+		},
 		boundary.PublishScheduled: {
 			Declared: boundary.Unsupported, Documented: boundary.Unsupported, Sources: []string{"PS-F-122"},
 			Note: "Hold the message in an outbox, or in Cloud Tasks, until it is due.",

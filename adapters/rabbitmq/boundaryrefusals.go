@@ -46,6 +46,10 @@ func refusals() map[boundary.Claim]boundary.Entry {
 			Declared: boundary.StaysUnknown, Sources: []string{"RMQ-F-05", "RMQ-F-27", "RMQ-F-122"},
 			Note: "One full queue with overflow reject-publish nacks what another queue of the exchange has stored: retry under the same ID, and dedup by it. On a topic /QUEUE the nack is ErrBusy, and nothing is stored. A node in alarm stops reading: Publish waits within its context, and what never left by then is ErrBusy.",
 		},
+		boundary.PublishPartialRoute: {
+			Declared: boundary.UnknownStored, Documented: boundary.UnknownStored, Sources: []string{"RMQ-F-05", "RMQ-F-27", "RMQ-F-500"},
+			Note: "A nack says that not every queue has it, and not which. Publish it again under the same ID once there is room; until then each attempt stores one more in the queues that aren't full, so their consumers need a dedup store on the ID. On a topic /QUEUE, which is one queue, a nack is a refusal: ErrBusy.",
+		},
 		boundary.PublishScheduled: {
 			Declared: boundary.Unsupported, Sources: []string{"RMQ-F-28"},
 			Note: "A queue whose messages expire into an exchange makes a delay, of one length for each queue. Or hold the message in an outbox until it is due.",
@@ -99,6 +103,10 @@ func streamRefusals() map[boundary.Claim]boundary.Entry {
 		boundary.PublishBackpressure: {
 			Declared: boundary.Waits, Documented: boundary.Waits, Sources: []string{"RMQ-F-122"},
 			Note: "A node in alarm stops reading: Publish waits within its context.",
+		},
+		boundary.PublishPartialRoute: {
+			Declared: boundary.NotApplicable, Sources: []string{"RMS-F-10"},
+			Note: "The readers of a stream share its log, and none has a bound of its own. A stream that is bound to an exchange beside queues is fed by AMQP: then what holds of queues holds.",
 		},
 		boundary.PublishScheduled: {
 			Declared: boundary.Unsupported, Sources: []string{"RMS-F-10"},

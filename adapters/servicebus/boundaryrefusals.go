@@ -46,6 +46,10 @@ func refusals() map[boundary.Claim]boundary.Entry {
 			Declared: boundary.PushedBack, Documented: boundary.PushedBack, Sources: []string{"SB-F-121"},
 			Note: "ErrBusy, and nothing of the request is stored. broker.Retry backs off.",
 		},
+		boundary.PublishPartialRoute: {
+			Declared: boundary.NotApplicable, Sources: []string{"SB-F-500"},
+			Note: "The size is limited of a queue or of a topic with all of its subscriptions: one that nobody reads fills the topic, which then refuses for all.",
+		},
 		boundary.PublishScheduled: {
 			Declared: boundary.Scheduled, Documented: boundary.Scheduled, Sources: []string{"SB-F-07", "SB-F-28", "SB-F-122"},
 			Note: "The contract has no word for it; by the SDK's own message. A scheduled message takes part in duplicate detection: give a copy for later a Copy.",

@@ -43,6 +43,10 @@ func refusals() map[boundary.Claim]boundary.Entry {
 			Declared: boundary.PushedBack, Documented: boundary.PushedBack, Sources: []string{"SQS-F-121"},
 			Note: "ErrBusy, and nothing of the request is stored: the SDK's own retry is off. broker.Retry backs off.",
 		},
+		boundary.PublishPartialRoute: {
+			Declared: boundary.NotApplicable, Sources: []string{"SQS-F-500"},
+			Note: "A queue is topic and subscription in one, and has no bound for what waits in it.",
+		},
 		boundary.PublishScheduled: {
 			Declared: boundary.Unsupported, Documented: boundary.Unsupported, Sources: []string{"SQS-F-16"},
 			Note: "A FIFO queue delays all messages or none, and a message can't ask for it. Hold it in an outbox until it is due.",

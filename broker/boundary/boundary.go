@@ -52,6 +52,7 @@ const (
 	PublishCancel        Claim = "publish.cancel"
 	PublishRetryHorizon  Claim = "publish.retry-horizon"
 	PublishBackpressure  Claim = "publish.backpressure"
+	PublishPartialRoute  Claim = "publish.partial-route"
 	PublishScheduled     Claim = "publish.scheduled"
 	PublishRegion        Claim = "publish.region"
 )
@@ -240,6 +241,9 @@ const (
 	WindowExceeded   Answer = "window-exceeded"
 	Waits            Answer = "waits"
 	PushedBack       Answer = "pushed-back"
+	LeftOut          Answer = "left-out"
+	UnknownStored    Answer = "unknown-and-stored"
+	UnknownNowhere   Answer = "unknown-and-nowhere"
 	DelayOnly        Answer = "delay-only"
 	Scheduled        Answer = "scheduled"
 	OneRegion        Answer = "within-a-region"

@@ -111,7 +111,6 @@ func TestRelayPostgres(t *testing.T) {
 }
 
 func TestRelayMariaDB(t *testing.T) {
-	t.Parallel()
 	if !slices.Contains(strings.Split(os.Getenv("ONCELINE_REQUIRE"), ","), "mariadb") {
 		t.Skip("needs a MariaDB server: set ONCELINE_REQUIRE=mariadb")
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"modernc.org/sqlite"
@@ -293,8 +294,10 @@ func (w *worker) follow(ctx context.Context, conn broker.Conn, p position) error
 	if err != nil {
 		return err
 	}
+	var applied atomic.Int64 // a receiver that reconnects asks while a batch is applied
+	applied.Store(prev)
 	r, err := conn.OpenReceiver(ctx, w.spec.Subscription, broker.StartFrom(func(string) (broker.Position, bool) {
-		return broker.Position{Offset: uint64(prev + 1)}, true
+		return broker.Position{Offset: uint64(applied.Load() + 1)}, true
 	}))
 	if ctx.Err() != nil {
 		return nil
@@ -314,7 +317,9 @@ func (w *worker) follow(ctx context.Context, conn broker.Conn, p position) error
 			}
 			continue
 		}
-		if prev, err = w.followed(ctx, r, p, prev, ds); err != nil && ctx.Err() == nil {
+		prev, err = w.followed(ctx, r, p, prev, ds)
+		applied.Store(prev)
+		if err != nil && ctx.Err() == nil {
 			return err
 		}
 	}

@@ -202,6 +202,7 @@ func (r *cloudRun) start(ctx context.Context, product string) (*conformance.Inst
 		Open: func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, r.raw) },
 		URL:  r.raw, Versions: versions, Entity: r.name, Close: r.sweep,
 	}
+	i.FullSubscription = subscriberWithoutRoom(product, i)
 	if product == "nats" {
 		i = natsInstance(i)
 	}

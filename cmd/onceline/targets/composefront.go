@@ -29,6 +29,7 @@ func startElsewhere(ctx context.Context, product, raw string) (*conformance.Inst
 	}
 	i := &conformance.Instance{URL: raw, Versions: versions,
 		Open: func(ctx context.Context) (broker.Conn, error) { return broker.Open(ctx, raw) }}
+	i.FullSubscription = subscriberWithoutRoom(product, i)
 	if !frontable(raw) {
 		return i, nil
 	}

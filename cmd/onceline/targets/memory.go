@@ -26,6 +26,8 @@ func Memory(options ...memory.Option) conformance.Target {
 			Advance: clock.Advance,
 			Now:     clock.Now,
 			Close:   func(context.Context) error { b.Close(); return nil },
+
+			FullSubscription: subscriberWithoutRoom("memory", nil),
 		}, nil
 	}
 	return conformance.Target{

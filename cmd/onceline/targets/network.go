@@ -28,7 +28,7 @@ func network(e localstack.Emulator, query string) *conformance.Instance {
 		Close:    e.Close,
 	}
 	scheme, _, _ := strings.Cut(url, ":")
-	i.Purge = purger(scheme, i)
+	i.Purge, i.FullSubscription = purger(scheme, i), subscriberWithoutRoom(scheme, i)
 	return i
 }
 
