@@ -115,7 +115,8 @@ func (o ProcessOptions) withDefaults(s Scope) (ProcessOptions, error) {
 // # Failures
 //
 // An aborted batch comes again, without a gap and in the order of its keys, after a
-// pause. Where h doesn't say which input failed, they come again one at a time, and
+// pause; from a quorum queue of RabbitMQ behind what waits, unless the queue has a
+// delivery limit (RMQ-F-40). Where h doesn't say which input failed, they come again one at a time, and
 // then in growing batches. A message that has failed MaxAttempts times is dead-lettered
 // in a transaction; where it can't be, the hook is told and it is tried on.
 //
