@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,9 +25,12 @@ func (quiet) Error(string, ...any) {}
 func (quiet) Debug(string, ...any) {}
 func (quiet) Warn(string, ...any)  {}
 
+// silenced sets the SDK's logger, which its goroutines read, once.
+var silenced sync.Once
+
 func streamEnvironment(t *testing.T, url string) *stream.Environment {
 	t.Helper()
-	logs.SetLogger(quiet{})
+	silenced.Do(func() { logs.SetLogger(quiet{}) })
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(url, "rabbitmq://"))
 	if err != nil {
 		t.Fatal(err)
