@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -55,10 +56,10 @@ func TestBridgeBothWays(t *testing.T) {
 		t.Error(stdout)
 	}
 	// The other way: refused without --copies, and nothing goes back with it.
-	if _, stderr = run(report.ExitUsage, append(back[:len(back)-2:len(back)-2], "--ensure")...); !strings.Contains(stderr, "--copies says") {
+	if _, stderr = run(report.ExitUsage, append(back[:len(back)-2:len(back)-2], "--ensure")...); !strings.Contains(stderr, "--copies says") || strings.Contains(stderr, "--inbox makes none") {
 		t.Error(stderr)
 	}
-	if stdout, stderr = run(0, done(back, 2)...); !strings.HasPrefix(stdout, "moved 0 (") || !strings.Contains(stdout, "2 looped") || !strings.Contains(stderr, "nats to rabbitmq: at least once.") {
+	if stdout, stderr = run(0, done(back, 2)...); !strings.HasPrefix(stdout, "moved 0 (") || !strings.Contains(stdout, "2 looped") || !strings.HasPrefix(stderr, "WARNING: there will be copies: nats to rabbitmq: at least once. ") {
 		t.Errorf("%s%s", stdout, stderr)
 	}
 	run(0, "pub", "--url", nats, "--topic", "orders", "--id-prefix", "q", "three")
@@ -126,6 +127,39 @@ func TestBridgeThroughDatabase(t *testing.T) {
 	}
 	if stdout, _, code := onceline(t.Context(), "sub", "--url", nats, "--subscription", "far/look", "--count", "3", "--wait", "1s"); code != 0 || strings.Count(stdout, "\n") != 3 {
 		t.Errorf("exit %d: %s", code, stdout)
+	}
+}
+
+// TestBridgeCopies: what goes to Kafka without an inbox, or around its transactions, is
+// announced as copies, and refused unless they are asked for; with an inbox there are none.
+func TestBridgeCopies(t *testing.T) {
+	t.Parallel()
+	stack, err := localstack.Start(t.Context(), localstack.NATSName, localstack.KafkaName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stack.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	const warning = "WARNING: there will be copies: nats to kafka: at least once. "
+	base := []string{"bridge", "--from", stack.URL(localstack.NATSName), "--from-topic", "orders", "--subscription", "orders/bridge", "--to", stack.URL(localstack.KafkaName), "--topic", "orders", "--ensure"}
+	inbox := []string{"--inbox", filepath.Join(t.TempDir(), "bridge.db"), "--migrate"}
+	for _, c := range []struct {
+		args             []string
+		code             int
+		begins, contains string
+	}{
+		{nil, report.ExitUsage, warning, "of a message: --inbox makes none, and --copies says"},
+		{[]string{"--copies", "--check"}, 0, warning, "An inbox of the bridge's own (--inbox) makes it exactly once"},
+		{append(inbox, "--no-transactions"), report.ExitUsage, warning, "of a message: --copies says"},
+		{append(inbox, "--check"), 0, "nats to kafka: exactly once. ", "must read committed messages only"},
+	} {
+		_, stderr, code := onceline(t.Context(), append(base[:len(base):len(base)], c.args...)...)
+		if code != c.code || !strings.HasPrefix(stderr, c.begins) || !strings.Contains(stderr, c.contains) {
+			t.Errorf("%v: exit %d: %s", c.args, code, stderr)
+		}
 	}
 }
 
