@@ -72,6 +72,7 @@ var rooms = []struct {
 	{"dedup/audit", nil, false},
 	{"dedup", []string{"broker"}, false},
 	{"bridge", []string{"broker", "broker/boundary", "dedup"}, false},
+	{"pipeline/otel", []string{"pipeline"}, true},
 	{"pipeline", []string{"broker", "dedup"}, false},
 	{"docs", nil, false},
 	{"internal/sidebyside", nil, false}, // for tests alone

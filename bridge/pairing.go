@@ -64,6 +64,13 @@ func Remembers(b boundary.Boundary, window time.Duration) bool {
 	return window > 0 && b.Entries[boundary.PublishDedupNewProducer].Declared == boundary.Once
 }
 
+// Transacts reports whether a far side has transactions that a relay can prepare, so that
+// an inbox in front of it makes each message exactly one, by its declared boundary.
+func Transacts(b boundary.Boundary) bool {
+	return b.Entries[boundary.TxnAtomic].Declared == boundary.AllOrNone && b.Entries[boundary.TxnZombie].Declared == boundary.Refused &&
+		b.Entries[boundary.TxnTimeout].Declared == boundary.AbortedTold
+}
+
 // Judge says what a pairing gives, by what the adapters declare.
 func Judge(p Pairing) Promise {
 	out := Promise{Together: p.Stays || p.Inbox || p.To.Entries[boundary.PublishOrderKey].Declared == boundary.OverFailure}
@@ -84,6 +91,9 @@ func Judge(p Pairing) Promise {
 		out.Grade = Copies
 		say("What the source brings twice the inbox finds, however late. But the relay's publish and the removal from the outbox aren't one transaction, and %s doesn't know IDs over a producer's restart: for each answer that is lost, and for what was under way at each kill, there is one more copy with the same ID.", p.To.Broker)
 		say("The consumers behind it need an inbox of their own, which makes their effects happen once.")
+		if Transacts(p.To) {
+			say("In transactions of %s the relay would make no copies: with PostgreSQL or SQLite, and without --no-transactions.", p.To.Broker)
+		}
 	case remembers:
 		out.Grade = WithinWindow
 		say("A message is acked when %s has it. One that comes again, because the bridge was killed or the ack was lost, is published under the same ID, and %s finds the copy within %v.", p.To.Broker, p.To.Broker, p.Window)
@@ -91,7 +101,12 @@ func Judge(p Pairing) Promise {
 	default:
 		out.Grade = Copies
 		say("%s doesn't know IDs over a producer's restart: for each answer that is lost, and for what was under way at each kill, there is one more copy with the same ID.", p.To.Broker)
-		say("The consumers behind it need an inbox, which makes their effects happen once. An inbox of the bridge's own (--inbox) keeps what the source brings twice from becoming copies, but not those of the bridge's own publishes.")
+		say("The consumers behind it need an inbox, which makes their effects happen once.")
+		if Transacts(p.To) {
+			say("An inbox of the bridge's own (--inbox) makes it exactly once: what is behind it is sent in transactions of %s.", p.To.Broker)
+		} else {
+			say("An inbox of the bridge's own (--inbox) keeps what the source brings twice from becoming copies, but not those of the bridge's own publishes.")
+		}
 	}
 	note := func(format string, a ...any) { out.Notes = append(out.Notes, fmt.Sprintf(format, a...)) }
 	switch p.From.Entries[boundary.DeliverOrderRedelivery].Declared {

@@ -46,6 +46,18 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: %v (%v), with an inbox %v", c.name, direct.Grade, direct.Together, inbox.Grade)
 		}
 	}
+	// Without an inbox Kafka gets copies, and is told that it needn't; no other far side
+	// that gets them is promised that.
+	for _, to := range []boundary.Boundary{kafka.GroupBoundary(), kafka.ShareBoundary(), rabbitmq.BoundaryQuorum(), rabbitmq.BoundaryStream(), pubsub.Boundary(), sqs.BoundaryStandard(), memory.Boundary(), nats.Boundary()} {
+		direct := bridge.Judge(bridge.Pairing{From: sqs.BoundaryStandard(), To: to})
+		inbox := bridge.Judge(bridge.Pairing{From: sqs.BoundaryStandard(), To: to, Inbox: true})
+		text, behind := strings.Join(direct.Why, " "), strings.Join(inbox.Why, " ")
+		if direct.Grade != bridge.Copies || !strings.Contains(text, "one more copy with the same ID") || !strings.Contains(text, "need an inbox") ||
+			strings.Contains(text, "(--inbox) makes it exactly once") != (to.Broker == "kafka") || strings.Contains(text, "but not those of the bridge's own") != (to.Broker != "kafka") ||
+			strings.Contains(behind, "--no-transactions") != (to.Broker == "kafka") {
+			t.Errorf("%s: %s\n%s", to.Broker, text, behind)
+		}
+	}
 	for _, to := range []boundary.Boundary{kafka.GroupBoundary(), nats.Boundary()} {
 		p := bridge.Judge(bridge.Pairing{From: nats.Boundary(), To: to, Inbox: true, Transactions: true})
 		if p.Grade != bridge.Once || !p.Together || !strings.Contains(strings.Join(p.Why, " "), "read committed") {

@@ -52,6 +52,24 @@ type Stats struct {
 	Restarts                      uint64
 }
 
+// Add returns the sums of s and o.
+func (s Stats) Add(o Stats) Stats {
+	return Stats{
+		Input: s.Input + o.Input, Output: s.Output + o.Output, Checkpoints: s.Checkpoints + o.Checkpoints, Dropped: s.Dropped + o.Dropped, Recovered: s.Recovered + o.Recovered,
+		Aborted: s.Aborted + o.Aborted, Losses: s.Losses + o.Losses, LostMessages: s.LostMessages + o.LostMessages, Restarts: s.Restarts + o.Restarts,
+	}
+}
+
+// AbortRate is what [MetricAbortRate] says: the share of the sink's transactions that were
+// aborted, from 0 to 1.
+func (s Stats) AbortRate() float64 {
+	all := s.Aborted + s.Checkpoints + s.Recovered
+	if all == 0 {
+		return 0
+	}
+	return float64(s.Aborted) / float64(all)
+}
+
 type counters struct {
 	input, output, checkpoints, dropped, recovered, aborted, losses, lost, restarts atomic.Uint64
 }
@@ -70,8 +88,5 @@ func (p *Pipeline[T]) ended(aborted bool) {
 	if aborted {
 		p.stats.aborted.Add(1)
 	}
-	a, c := p.stats.aborted.Load(), p.stats.checkpoints.Load()+p.stats.recovered.Load()
-	if a+c > 0 {
-		p.o.Metric(MetricAbortRate, float64(a)/float64(a+c))
-	}
+	p.o.Metric(MetricAbortRate, p.Stats().AbortRate())
 }

@@ -67,8 +67,10 @@ words (--check says it and ends):
                          messages (PostgreSQL and SQLite)
   --inbox without --to   exactly once, in the database: for consumers, or "onceline relay"
   --copies               wherever the far side doesn't know IDs (RabbitMQ, Pub/Sub, SQS standard,
-                         Kafka without an inbox), at least once: copies have the same ID, and the consumers
-                         behind it need an inbox. Without this flag such a pair is refused
+                         Kafka without --inbox), at least once: THERE WILL BE COPIES, as many as were
+                         under way at each kill, and one for each answer that was lost. They have the
+                         same ID, and the consumers behind it need an inbox. Without this flag such a
+                         pair is refused, and with it a warning is printed at the start
 
 Each message gets the header bridge-path with the places that it has left. One that has been
 at the far side is acked and not sent, so bridges in both directions don't move it round and

@@ -144,9 +144,17 @@ func (f *bridgeFlags) judge(ctx context.Context, s *spans, said *lineWriter) (br
 	if p.Stays {
 		to = "the outbox of " + f.topic
 	}
-	said.printf("%s to %s: %s. %s", p.From.Broker, to, promise.Grade, strings.Join(append(promise.Why, promise.Notes...), " "))
+	warning := ""
+	if promise.Grade == bridge.Copies {
+		warning = "WARNING: there will be copies: "
+	}
+	said.printf("%s%s to %s: %s. %s", warning, p.From.Broker, to, promise.Grade, strings.Join(append(promise.Why, promise.Notes...), " "))
 	if promise.Grade == bridge.Copies && !f.copies && !f.check {
-		return promise, errors.New("bridge: the far side may get copies of a message; --copies says that the consumers behind it have an inbox")
+		cure := ""
+		if bridge.Transacts(p.To) && s.box == nil {
+			cure = "--inbox makes none, and "
+		}
+		return promise, fmt.Errorf("bridge: the far side may get copies of a message: %s--copies says that the consumers behind it have an inbox", cure)
 	}
 	return promise, nil
 }
