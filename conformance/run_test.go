@@ -64,22 +64,6 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestAnUnsettledClaimIsNoAnswer(t *testing.T) {
-	c, _ := Lookup(boundary.SettleAnswer)
-	target := Target{Unsettled: map[boundary.Claim]string{c.ID: "it differs."}}
-	for _, a := range []boundary.Answer{boundary.Sent, boundary.Confirmed} {
-		f := report.Finding{Claim: string(c.ID), Declared: string(boundary.Sent)}
-		target.judge(&f, c, map[boundary.Claim]answer{c.ID: {observed: a, reason: "seen"}}, nil)
-		if f.Verdict != report.NotVerifiable || f.Observed != "" || !strings.Contains(f.Reason, "it differs. This run saw "+string(a)) {
-			t.Errorf("%+v", f)
-		}
-	}
-	f := report.Finding{Claim: string(c.ID), Declared: string(boundary.Sent)}
-	if target.judge(&f, c, nil, errors.New("broke")); f.Verdict != report.Failed {
-		t.Errorf("a probe that broke: %+v", f)
-	}
-}
-
 // made runs a made-up probe.
 func made(ctx context.Context, needs Need, run func(context.Context, *Bench) error) report.Finding {
 	target := nowhere()

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -305,4 +308,51 @@ func TestShareCancelStrandsNothing(t *testing.T) {
 		t.Errorf("after a cancelled Receive another one waited %v", worst)
 	}
 	t.Logf("worst %v", worst)
+}
+
+// TestShareCoordinatorIsGone: a member whose group's coordinator died for good looks for
+// the new one, though whatever is in front of the dead broker still takes connections
+// and says nothing of another coordinator.
+func TestShareCoordinatorIsGone(t *testing.T) {
+	t.Parallel()
+	c, _ := cluster(t, 1, kfake.NumBrokers(2))
+	conn := shareConn(t, c)
+	publish(t, openPublisher(t, conn, "t"), messages(1, 0)...)
+	dead := 1 - c.CoordinatorFor("g")
+	var asked, beaten atomic.Int32
+	c.ControlKey(int16(kmsg.FindCoordinator), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if asked.Add(1) > 2 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
+		host, port, err := net.SplitHostPort(c.ListenAddrs()[dead])
+		if err != nil {
+			return nil, err, true
+		}
+		at, err := strconv.Atoi(port)
+		if err != nil {
+			return nil, err, true
+		}
+		of := kmsg.NewFindCoordinatorResponseCoordinator()
+		of.Key, of.NodeID, of.Host, of.Port = "g", dead, host, int32(at)
+		resp.NodeID, resp.Host, resp.Port = of.NodeID, of.Host, of.Port
+		resp.Coordinators = append(resp.Coordinators, of)
+		return resp, nil, true
+	})
+	c.ControlKey(int16(kmsg.ShareGroupHeartbeat), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if c.CurrentNode() != dead {
+			return nil, nil, false
+		}
+		beaten.Add(1)
+		return nil, errors.New("the connection is cut"), true
+	})
+	r := openReceiver(t, conn, "t/g")
+	if ds := receive(t, r, 1); ds[0].ID != "m-0" {
+		t.Fatalf("came %v", ids(ds))
+	}
+	if beaten.Load() < 2 {
+		t.Errorf("the dead coordinator was asked %d times: nothing was shown", beaten.Load())
+	}
 }
