@@ -32,6 +32,7 @@ type Bench struct {
 	workers  []*worker
 	stores   []benchStore
 	others   []*Instance // brokers that the probe has started beside its own
+	mends    []func() error
 	ensured  []broker.Entity
 	findings map[boundary.Claim]answer
 	notes    []string
@@ -145,14 +146,20 @@ func (b *Bench) Receiver(ctx context.Context, c broker.Conn) (broker.Receiver, e
 	return c.OpenReceiver(ctx, b.Entity.Subscription)
 }
 
-// close removes the probe's entities and closes its connections. A failure is
+// close mends what the probe left broken, removes its entities and closes its
+// connections. A failure is
 // part of the evidence, not of the answer.
 func (b *Bench) close() {
+	b.mu.Lock()
+	workers, conns, ensured, others, mends := b.workers, b.conns, b.ensured, b.others, b.mends
+	b.mu.Unlock()
+	for _, mend := range mends {
+		if err := mend(); err != nil {
+			b.Note("cleanup: %v", err)
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
-	b.mu.Lock()
-	workers, conns, ensured, others := b.workers, b.conns, b.ensured, b.others
-	b.mu.Unlock()
 	for _, w := range workers {
 		w.stop()
 	}

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceline/onceline/conformance/report"
@@ -37,11 +38,47 @@ func (b *Bench) Applied(ctx context.Context, i Injection) error {
 // Restart restarts the broker cleanly, Kill as by a crash.
 func (b *Bench) Restart(ctx context.Context) error {
 	b.history.Add(report.Broker, "restart", "", "clean stop and start")
-	return b.Instance.Restart(ctx)
+	return b.mending(ctx, b.Instance.Restart)()
 }
 
 // Kill kills the broker and starts it again.
 func (b *Bench) Kill(ctx context.Context) error {
 	b.history.Add(report.Broker, "kill", "", "killed and started again")
-	return b.Instance.Kill(ctx)
+	return b.mending(ctx, b.Instance.Kill)()
+}
+
+// mendWithin bounds how long it may take to put back what a probe broke.
+const mendWithin = 90 * time.Second
+
+// mending is what puts back, once, what a probe breaks and the probes after it need.
+// It is called by the probe, or else when the probe is over, however it ended, and
+// has a time of its own: the probe's may be at its end.
+func (b *Bench) mending(ctx context.Context, mend func(context.Context) error) func() error {
+	var begun atomic.Bool
+	var err error
+	done := make(chan struct{})
+	once := func() error {
+		if !begun.Swap(true) {
+			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), mendWithin, fmt.Errorf("mending took longer than %s", mendWithin))
+			defer cancel()
+			err = mend(ctx)
+			close(done)
+		}
+		<-done
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mends = append(b.mends, once)
+	return once
+}
+
+// silence makes the network swallow everything, and returns what lets it carry again.
+func (b *Bench) silence(ctx context.Context) (carry func() error, err error) {
+	carry = b.mending(ctx, func(context.Context) error {
+		b.history.Add(report.Fault, "fault", "", "the network carries again")
+		return b.Instance.Network(Network{})
+	})
+	b.history.Add(report.Fault, "fault", "", "the network is silent, and no connection is closed")
+	return carry, b.Instance.Network(Network{Silent: true})
 }
