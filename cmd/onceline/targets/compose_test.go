@@ -219,6 +219,25 @@ func TestTLSTarget(t *testing.T) {
 	answersByConnection(t, rabbitOverTLS(t), boundary.PublishHalfOpen, boundary.DeliverHalfOpen)
 }
 
+// TestTLSHalfOpen: a client that makes connections as it needs them has made them when
+// the network falls silent. What it sends over one whose handshake never ends is surely
+// not sent, and its honest answer would look like a guess.
+func TestTLSHalfOpen(t *testing.T) {
+	t.Parallel()
+	m, err := localstack.StartSQS(t.Context())
+	closing(t, m, err)
+	g := newGate(t)
+	target, err := ByURL(fmt.Sprintf("sqs://%s/?anonymous=true&region=eu-central-1&tls=true&ca=%s", g.passAt(t, loopback, m.Address()), url.QueryEscape(g.ca)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range asked(t, target, boundary.PublishHalfOpen, boundary.SettleHalfOpen, boundary.DeliverHalfOpen) {
+		if f.Verdict != report.Equal {
+			t.Errorf("%s: %s: observed %q, declared %q: %s", f.Claim, f.Verdict, f.Observed, f.Declared, f.Reason)
+		}
+	}
+}
+
 // TestUnknownProtocol: the same for a protocol that no fault proxy knows.
 func TestUnknownProtocol(t *testing.T) {
 	t.Parallel()
