@@ -115,6 +115,25 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+// TestComposeTransactions: where a broker's transactions are for streams that Ensure made
+// for them alone, as NATS's are, the URL asks for that, and the claims have answers.
+func TestComposeTransactions(t *testing.T) {
+	t.Parallel()
+	for _, e := range compose.Endpoints() {
+		if e.Name != "nats" {
+			continue
+		}
+		e.URL = moved(t, e.URL, standIn(t, e.Service))
+		for _, f := range asked(t, composeTarget(e), boundary.TxnScope, boundary.TxnAtomic) {
+			if f.Verdict != report.Equal {
+				t.Errorf("%s: %s: observed %q, declared %q: %s", f.Claim, f.Verdict, f.Observed, f.Declared, f.Reason)
+			}
+		}
+		return
+	}
+	t.Error("docker-compose.yml has no such service")
+}
+
 // TestComposeIsAbsent: a service that isn't up is no failure, and the report says
 // what brings it up.
 func TestComposeIsAbsent(t *testing.T) {
