@@ -62,6 +62,7 @@ func (c *conn) OpenPublisher(ctx context.Context, topic string, o broker.Publish
 		return c.exists(ctx, topic, to)
 	})
 	if _, err := p.ready(ctx); err != nil {
+		p.end()
 		return nil, failure(ctx, err, "open publisher %s", topic)
 	}
 	return p, nil

@@ -56,6 +56,72 @@ func TestChannelByShortCalls(t *testing.T) {
 	}
 }
 
+// The same for a publisher and calls of Publish.
+func TestSenderByShortCalls(t *testing.T) {
+	h := emulate(t)
+	c := h.dial(t)
+	e := entity(t, c)
+	p := publisherOf(t, c, e.Topic)
+	publish(t, p, messages(1, 0)...)
+	slow := h.inject(fault.Fault{API: "exchange.declare", Kind: fault.Delay, Delay: 150 * time.Millisecond})
+	h.cut()
+	short := func(m broker.Message) broker.Receipt {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		rs, _ := p.Publish(ctx, m)
+		return rs[0]
+	}
+	m, calls := messages(1, 1)[0], 0
+	for end := time.Now().Add(mustCome); ; calls++ {
+		got := short(m)
+		if got.Verdict.OK() {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d calls published nothing: %v; slow declares: %d", calls, got.Err, slow.Hits())
+		}
+		if got.Verdict == broker.Refused && !errors.Is(got.Err, context.DeadlineExceeded) {
+			t.Fatalf("call %d: %v", calls, got.Err)
+		}
+	}
+	if calls < 3 || slow.Hits() == 0 {
+		t.Errorf("it left with call %d, slow declares: %d: the test shows nothing", calls, slow.Hits())
+	}
+	// Close doesn't wait for a channel that is being made.
+	slow.Remove()
+	h.inject(fault.Fault{API: "exchange.declare", Kind: fault.Delay, Delay: time.Minute})
+	h.cut()
+	short(m)
+	begin := time.Now()
+	closing(t, p)
+	if took := time.Since(begin); took > renewBound/2 {
+		t.Errorf("Close took %v", took)
+	}
+}
+
+// What a Publish that was left can't tell any more, the next one does.
+func TestLeftErrorOfASenderIsTold(t *testing.T) {
+	h := emulate(t)
+	e := entity(t, h.dial(t))
+	p := publisherOf(t, h.dial(t), e.Topic) // a connection that didn't ensure it
+	if err := h.raw(t).ExchangeDelete(e.Topic, false, false); err != nil {
+		t.Fatal(err)
+	}
+	h.inject(fault.Fault{API: "exchange.declare", Kind: fault.Delay, Delay: 50 * time.Millisecond})
+	h.cut()
+	for end := time.Now().Add(mustCome); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		rs, _ := p.Publish(ctx, messages(1, 0)...)
+		cancel()
+		if errors.Is(rs[0].Err, broker.ErrNotFound) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the last one said %v", rs[0].Err)
+		}
+	}
+}
+
 // What a Receive that was left can't tell any more, the next one does.
 func TestLeftErrorIsTold(t *testing.T) {
 	h := emulate(t)
