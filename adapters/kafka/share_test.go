@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -308,6 +309,40 @@ func TestShareCancelStrandsNothing(t *testing.T) {
 		t.Errorf("after a cancelled Receive another one waited %v", worst)
 	}
 	t.Logf("worst %v", worst)
+}
+
+// TestShareSessionIsForgotten: the broker forgets a session with its connection, also
+// with one that was idle. The next fetch is told so, and the one after it begins a new
+// session; no caller hears of it.
+func TestShareSessionIsForgotten(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []*kerr.Error{kerr.ShareSessionNotFound, kerr.InvalidShareSessionEpoch} {
+		c, _ := cluster(t, 1)
+		conn := shareConn(t, c)
+		p := openPublisher(t, conn, "t")
+		publish(t, p, messages(1, 0)...)
+		r := openReceiver(t, conn, "t/g")
+		wantStates(t, settle(t, r, broker.Ack, receive(t, r, 1)...), broker.Confirmed)
+		var told atomic.Int32
+		c.ControlKey(int16(kmsg.ShareFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			if req.(*kmsg.ShareFetchRequest).ShareSessionEpoch == 0 {
+				c.KeepControl()
+				return nil, nil, false
+			}
+			told.Add(1)
+			resp := req.ResponseKind().(*kmsg.ShareFetchResponse)
+			resp.ErrorCode = lost.Code
+			return resp, nil, true
+		})
+		publish(t, p, messages(1, 1)...)
+		ds, err := r.Receive(ctxOf(t, mustCome), 1)
+		if err != nil || len(ds) != 1 || ds[0].ID != "m-1" {
+			t.Errorf("%s: came %v: %v", lost.Message, ids(ds), err)
+		}
+		if told.Load() != 1 {
+			t.Errorf("%s: the session was called lost %d times: nothing was shown", lost.Message, told.Load())
+		}
+	}
 }
 
 // TestShareCoordinatorIsGone: a member whose group's coordinator died for good looks for
