@@ -107,18 +107,26 @@ func TestLeftErrorOfASenderIsTold(t *testing.T) {
 	if err := h.raw(t).ExchangeDelete(e.Topic, false, false); err != nil {
 		t.Fatal(err)
 	}
-	h.inject(fault.Fault{API: "exchange.declare", Kind: fault.Delay, Delay: 50 * time.Millisecond})
+	declared := h.inject(fault.Fault{API: "exchange.declare", Kind: fault.Delay, Delay: 50 * time.Millisecond})
 	h.cut()
-	for end := time.Now().Add(mustCome); ; {
+	var d *publisher
+	if !p.As(&d) {
+		t.Fatal("no publisher")
+	}
+	eventually(t, "a try whose caller had left", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		rs, _ := p.Publish(ctx, messages(1, 0)...)
-		cancel()
-		if errors.Is(rs[0].Err, broker.ErrNotFound) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the last one said %v", rs[0].Err)
-		}
+		defer cancel()
+		_, _ = p.Publish(ctx, messages(1, 0)...)
+		return declared.Hits() > 0
+	})
+	eventually(t, "its end", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.opening == nil
+	})
+	rs, _ := p.Publish(t.Context(), messages(1, 0)...)
+	if !errors.Is(rs[0].Err, broker.ErrNotFound) || declared.Hits() != 1 {
+		t.Errorf("after %d tries: %v", declared.Hits(), rs[0].Err)
 	}
 }
 
