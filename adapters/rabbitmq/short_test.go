@@ -99,6 +99,47 @@ func TestSenderByShortCalls(t *testing.T) {
 	}
 }
 
+// The same for a publisher of streams.
+func TestStreamSenderByShortCalls(t *testing.T) {
+	t.Parallel()
+	s, url := streamServer(t)
+	c := dialStreams(t, url)
+	e := streamEntity(t, c)
+	p := streamPub(t, c, e)
+	publishAll(t, p, streamMessages(0, 1)...)
+	slow := s.Faults().Inject(fault.Fault{API: "DeclarePublisher", Kind: fault.Delay, Delay: 150 * time.Millisecond}, nil)
+	cut := s.Faults().Inject(fault.Fault{Op: fault.Publish, Kind: fault.Cut, Match: e.Topic, Times: 1}, nil)
+	m, calls := streamMessages(1, 1)[0], 0
+	for end := time.Now().Add(mustCome); ; calls++ {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		rs, _ := p.Publish(ctx, m)
+		cancel()
+		if rs[0].Verdict.OK() {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d calls published nothing: %v; slow declares: %d", calls, rs[0].Err, slow.Hits())
+		}
+	}
+	if calls < 3 || slow.Hits() == 0 || cut.Hits() == 0 {
+		t.Errorf("it left with call %d, slow declares: %d, cuts: %d: the test shows nothing", calls, slow.Hits(), cut.Hits())
+	}
+	slow.Remove()
+	// Close doesn't wait for a link that is being made.
+	s.Faults().Inject(fault.Fault{API: "DeclarePublisher", Kind: fault.Delay, Delay: time.Minute}, nil)
+	s.Faults().Inject(fault.Fault{Op: fault.Publish, Kind: fault.Cut, Match: e.Topic, Times: 1}, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if rs, _ := p.Publish(ctx, streamMessages(2, 1)...); rs[0].Verdict.OK() {
+		t.Fatal("no cut")
+	}
+	begin := time.Now()
+	closing(t, p)
+	if took := time.Since(begin); took > renewBound/2 {
+		t.Errorf("Close took %v", took)
+	}
+}
+
 // What a Publish that was left can't tell any more, the next one does.
 func TestLeftErrorOfASenderIsTold(t *testing.T) {
 	h := emulate(t)
