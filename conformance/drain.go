@@ -35,7 +35,7 @@ func (b *Bench) drain(ctx context.Context, p broker.Publisher, r broker.Receiver
 	if b.Instance.Advance != nil { // all that is due is due now
 		after = min(after, 100*time.Millisecond)
 	}
-	deadline := time.Now().Add(5*b.Target.patience() + 2*time.Second + b.Target.SlowStart)
+	deadline := time.Now().Add(b.Target.busy() + 2*time.Second + b.Target.SlowStart)
 	for {
 		within := time.Until(deadline)
 		switch {

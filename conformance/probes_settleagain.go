@@ -129,7 +129,7 @@ func (b *Bench) three(ctx context.Context, e ends) ([]broker.Delivery, error) {
 	}
 	var ds []broker.Delivery
 	for len(ds) < 3 {
-		more, err := b.Receive(ctx, e.rcv, 3-len(ds), 3*b.Target.patience())
+		more, err := b.Receive(ctx, e.rcv, 3-len(ds), b.Target.busy())
 		if err != nil {
 			return nil, err
 		}
