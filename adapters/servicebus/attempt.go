@@ -165,16 +165,22 @@ type attempts struct {
 	clean bool // nothing of the SDK looks at the last one any more
 }
 
-// call makes one call in an attempt, and returns what that saw. An attempt is used
-// again only if its call succeeded without anything that may outlive it: contexts
-// made from it, frames that weren't written yet.
-func (as *attempts) call(call func(context.Context) error) (*attempt, error) {
+// next returns the attempt for one more call. One is used again only if its call
+// succeeded without anything that may outlive it: contexts made from it, frames that
+// weren't written yet.
+func (as *attempts) next() *attempt {
 	a := as.last
 	if a == nil || !as.clean || a.has(shared) {
 		a = &attempt{Context: as.soft, outer: as.outer, once: as.once}
 		as.last = a
 	}
 	a.marks.Store(0)
+	return a
+}
+
+// call makes one call in an attempt, and returns what that saw.
+func (as *attempts) call(call func(context.Context) error) (*attempt, error) {
+	a := as.next()
 	err := call(a)
 	as.clean = err == nil
 	return a, err
@@ -246,8 +252,10 @@ func (a *attempt) Deadline() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// places remembers what is at a program counter, for its name is found slowly.
-var places sync.Map // uintptr to place
+// places remembers what is at a program counter, for its name is found slowly: the
+// place in the low 16 bits, the program counter above. Two that share a slot displace
+// each other.
+var places [256]atomic.Uint64
 
 // caller is the place that called a method of an attempt.
 func caller() place {
@@ -261,12 +269,13 @@ func caller() place {
 // placeAt is the place of a program counter. None of the functions that are one is
 // small enough to be inlined.
 func placeAt(pc uintptr) place {
-	if p, ok := places.Load(pc); ok {
-		return p.(place)
+	slot := &places[uint64(pc)*0x9e3779b97f4a7c15>>56]
+	if v := slot.Load(); v>>16 == uint64(pc) {
+		return place(v & 0xffff)
 	}
 	frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
 	p := placeOf(frame.Function)
-	places.Store(pc, p)
+	slot.Store(uint64(pc)<<16 | uint64(p))
 	return p
 }
 

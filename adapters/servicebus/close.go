@@ -20,21 +20,26 @@ func (r *receiver) Close(ctx context.Context) error {
 	defer cancel()
 	defer r.end()
 	r.close()
-	r.endPull()
+	r.mu.Lock()
+	if r.cancel != nil {
+		r.cancel()
+	}
+	r.mu.Unlock()
 	select {
 	case r.receiving <- struct{}{}:
 		r.dropAccept()
 	case <-ctx.Done(): // Receive is stuck in a write
 	}
 	r.idle.Stop()
+	r.lap.Stop()
 	r.mu.Lock()
 	r.shut = true
 	r.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for _, cancel := range r.calls {
-			cancel()
+		for _, s := range r.calls {
+			s.cancel()
 		}
 		r.end()
 	})
@@ -65,6 +70,8 @@ func (r *receiver) Close(ctx context.Context) error {
 		_ = aside.Close(ctx) // it holds nothing
 	}
 	r.reapers.Wait()
+	close(r.spare) // no Settle is under way, and none begins
+	r.hands.Wait()
 	return errors.Join(append(errs, err)...)
 }
 
@@ -97,7 +104,8 @@ func (r *receiver) abandonAll(ctx context.Context, ops []driver.Op) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	r.settleAll(&outer{soft: ctx, life: r.life}, ops)
+	s := &settling{r: r, outer: outer{soft: ctx, life: r.life}, ops: ops}
+	s.all()
 	var first error
 	n := 0
 	for i := range ops {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -45,7 +46,6 @@ type receiver struct {
 	box    *inbox      // nil: no session is held
 	parked []*inbox    // sessions with deliveries in hand and no new messages
 	idle   *time.Timer // runs tidy
-	lap    *time.Timer // ends the pull under way: one timer for all pulls
 
 	accepting *acceptance // a session that is waited for, or nil
 	down      bool        // the link may have to be made again
@@ -53,12 +53,19 @@ type receiver struct {
 
 	mu      sync.Mutex
 	slabs   []*slab
-	boxes   map[*inbox]struct{}           // all that aren't closed
-	aside   *azservicebus.Receiver        // for settling by lock token alone
-	cancel  context.CancelFunc            // of the pull under way
-	calls   map[*outer]context.CancelFunc // of the Settles under way
-	settles sync.WaitGroup                // the same, counted; none enters after shut
+	boxes   map[*inbox]struct{}    // all that aren't closed
+	aside   *azservicebus.Receiver // for settling by lock token alone
+	cancel  context.CancelFunc     // of the pull under way, or of the last one
+	lapEnd  time.Time              // when that one is to end
+	lap     *time.Timer            // runs endLap: one timer for all pulls
+	lapping bool                   // it is set, for lapEnd or before
+	calls   []*settling            // the Settles under way
+	settles sync.WaitGroup         // the same, counted; none enters after shut
 	shut    bool
+
+	spare   chan *settling // to a worker that waits
+	waiting atomic.Int32   // workers that do, and those about to
+	hands   sync.WaitGroup // all workers
 
 	receiving chan struct{}   // holds a token while Receive runs
 	open      context.Context // Receive ends with it
@@ -76,12 +83,12 @@ func (c *conn) OpenReceiver(ctx context.Context, subscription string, o broker.R
 	if o.StartFrom != nil {
 		return nil, broker.Errorf(broker.ErrUnsupported, nil, "open receiver %s: StartFrom: the broker keeps what isn't settled, and no more", subscription)
 	}
-	r := &receiver{c: c, name: subscription, src: src, boxes: map[*inbox]struct{}{}, calls: map[*outer]context.CancelFunc{}, receiving: make(chan struct{}, 1)}
+	r := &receiver{c: c, name: subscription, src: src, boxes: map[*inbox]struct{}{}, receiving: make(chan struct{}, 1), spare: make(chan *settling)}
 	r.open, r.close = context.WithCancel(context.Background())
 	r.life, r.end = context.WithCancel(context.Background())
 	r.idle = time.AfterFunc(time.Hour, r.tidy)
 	r.idle.Stop()
-	r.lap = time.AfterFunc(time.Hour, r.endPull)
+	r.lap = time.AfterFunc(time.Hour, r.endLap)
 	r.lap.Stop()
 	facts := c.describeSource(ctx, &src)
 	if facts != nil {
@@ -200,14 +207,17 @@ func (r *receiver) pull(ctx context.Context, b *inbox, max int) ([]*azservicebus
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	end := time.Now().Add(lap)
 	r.mu.Lock()
-	r.cancel = cancel // for Close and the lap's end
+	r.cancel, r.lapEnd = cancel, end
+	if !r.lapping {
+		r.lapping = true
+		r.lap.Reset(lap)
+	}
 	if r.open.Err() != nil {
 		cancel()
 	}
 	r.mu.Unlock()
-	r.lap.Reset(lap)
-	defer r.lap.Stop()
 	if r.down {
 		if err := r.relink(ctx, b); err != nil {
 			return nil, time.Time{}, err
@@ -266,14 +276,18 @@ func (r *receiver) relink(ctx context.Context, b *inbox) error {
 	return err
 }
 
-// endPull ends the pull under way. The lap's timer may run it late, for the next
-// pull: that one then has a short lap.
-func (r *receiver) endPull() {
+// endLap ends the pull that has lasted for its lap. The timer isn't set anew for
+// each pull: it may be early, for a pull that has ended meanwhile.
+func (r *receiver) endLap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cancel != nil {
-		r.cancel()
+	if left := time.Until(r.lapEnd); left > 0 {
+		r.lap.Reset(left)
+		return
 	}
+	r.lapping = false
+	r.cancel()
+	r.dismiss()
 }
 
 // heals reports whether a failed pull may work when it is tried again.

@@ -253,6 +253,9 @@ func (r *receiver) tidy() {
 		return
 	}
 	r.dropAccept()
+	r.mu.Lock()
+	r.dismiss()
+	r.mu.Unlock()
 	keep := r.parked[:0]
 	for _, b := range r.parked {
 		if b.held.Load() > 0 {

@@ -22,6 +22,21 @@ const settleWorkers = 16
 // maxReason is how long a dead-letter reason or description may be.
 const maxReason = 4096
 
+// settling is one call of Settle: all that its workers share, in one allocation.
+type settling struct {
+	r       *receiver
+	cancel  context.CancelFunc
+	at      int // its place in r.calls
+	outer   outer
+	ops     []driver.Op
+	renewed renewals
+
+	next    atomic.Int64 // op to be taken
+	worker  atomic.Int64 // to start
+	workers sync.WaitGroup
+	first   []attempt // one for each worker
+}
+
 // Settle sends ops by a few workers, each of which takes the next op as it has
 // the answer to its last. It waits for no more than SettleTimeout.
 func (r *receiver) Settle(ctx context.Context, ops []driver.Op) {
@@ -37,42 +52,93 @@ func (r *receiver) Settle(ctx context.Context, ops []driver.Op) {
 	defer r.settles.Done()
 	ctx, cancel := context.WithTimeout(ctx, r.c.opts.settleTimeout)
 	defer cancel()
-	o := &outer{soft: ctx, life: r.life}
-	r.calls[o] = cancel
+	s := &settling{r: r, cancel: cancel, at: len(r.calls), outer: outer{soft: ctx, life: r.life}, ops: ops}
+	r.calls = append(r.calls, s)
 	r.mu.Unlock()
-	r.settleAll(o, ops)
+	s.all()
 	r.mu.Lock()
-	delete(r.calls, o)
+	last := len(r.calls) - 1
+	r.calls[s.at] = r.calls[last]
+	r.calls[s.at].at = s.at
+	r.calls[last] = nil
+	r.calls = r.calls[:last]
 	r.mu.Unlock()
 }
 
-func (r *receiver) settleAll(o *outer, ops []driver.Op) {
-	defer o.end()
-	var renewed renewals
-	if len(ops) == 1 {
-		r.settleOne(o.soft, &attempts{soft: o.soft, outer: o}, &ops[0], &renewed)
-		return
-	}
-	var next, worker atomic.Int64
-	first := make([]attempt, min(len(ops), settleWorkers)) // one for each worker
-	work := func() {
-		a := &first[worker.Add(1)-1]
-		a.Context, a.outer = o.soft, o
-		as := attempts{soft: o.soft, outer: o, last: a, clean: true}
-		for {
-			i := int(next.Add(1)) - 1
-			if i >= len(ops) {
-				return
-			}
-			r.settleOne(o.soft, &as, &ops[i], &renewed)
+// all settles the ops.
+func (s *settling) all() {
+	defer s.outer.end()
+	s.first = make([]attempt, min(len(s.ops), settleWorkers))
+	more := len(s.first) - 1
+	s.workers.Add(more)
+	for range more {
+		select {
+		case s.r.spare <- s:
+		default:
+			s.r.hands.Go(func() { s.r.serve(s) })
 		}
 	}
-	var wait sync.WaitGroup
-	for range len(first) - 1 {
-		wait.Go(work)
+	s.work()
+	s.workers.Wait()
+}
+
+// serve is a worker: for s, and then for the Settles to come, for its stack has
+// grown to what the SDK needs, and to grow one for each message costs more than to
+// keep a few. It ends with the receiver, or where enough others wait.
+func (r *receiver) serve(s *settling) {
+	for s != nil {
+		s.work()
+		s.workers.Done()
+		if r.waiting.Add(1) < settleWorkers {
+			s = <-r.spare
+		} else {
+			s = nil
+		}
+		r.waiting.Add(-1)
 	}
-	work()
-	wait.Wait()
+}
+
+// dismiss ends the workers that wait. r.mu is held.
+func (r *receiver) dismiss() {
+	for !r.shut { // Close does it otherwise
+		select {
+		case r.spare <- nil:
+		default:
+			return
+		}
+	}
+}
+
+// work settles one op after the other. An ack is sent from here: a stack grows within
+// the SDK's call, and each frame above that is one more to be copied.
+func (s *settling) work() {
+	a := &s.first[s.worker.Add(1)-1]
+	a.Context, a.outer = s.outer.soft, &s.outer
+	as := attempts{soft: s.outer.soft, outer: &s.outer, last: a, clean: true}
+	for {
+		i := int(s.next.Add(1)) - 1
+		if i >= len(s.ops) {
+			return
+		}
+		op := &s.ops[i]
+		if op.Settlement.Action != broker.Ack || op.Again || s.outer.soft.Err() != nil {
+			s.r.settleOne(s.outer.soft, &as, op, &s.renewed)
+			continue
+		}
+		h := op.Token.Ref.(*held)
+		h.spend()
+		a := as.next()
+		err := h.box.in.CompleteMessage(a, h.msg, nil)
+		as.clean = err == nil
+		if err == nil {
+			op.Settlement.Outcome = broker.Outcome{State: broker.Confirmed}
+			continue
+		}
+		s.r.failed(s.outer.soft, &as, op, h, a, err)
+		if op.Untouched {
+			h.restore()
+		}
+	}
 }
 
 func (r *receiver) settleOne(ctx context.Context, as *attempts, op *driver.Op, renewed *renewals) {
@@ -105,39 +171,51 @@ func (r *receiver) settleOne(ctx context.Context, as *attempts, op *driver.Op, r
 func (r *receiver) terminal(ctx context.Context, as *attempts, op *driver.Op, h *held) {
 	// Once sent, the SDK answers for the same message object from its own memory,
 	// with a success that may have been none. The token alone makes it ask.
-	doubtful := op.Again
-	if !op.Again || h.box.session != nil {
-		m := h.msg
-		if op.Again {
-			m = bare(h.msg)
-		}
-		a, err := as.call(func(ctx context.Context) error { return r.send(ctx, h.box.in, m, op) })
-		switch {
-		case err == nil:
-			if op.Settlement.Action == broker.Nack && h.box.session != nil {
-				h.box.gave(h.msg)
-			}
-			op.Settlement.Outcome = broker.Outcome{State: broker.Confirmed}
-			return
-		case kindOf(err) == broker.ErrLeaseLost && a.has(disposing) && a.has(asking):
-			// The first was sent and had no answer, the second one says lost, as it
-			// does if the first was taken (SB-F-16).
-			r.unanswered(op, err)
-			return
-		case kindOf(err) == broker.ErrLeaseLost:
-			r.lost(op, err)
-			return
-		}
-		doubtful = doubtful || a.has(disposing) || a.has(asking)
-		if ctx.Err() != nil {
-			r.conclude(op, doubtful, broker.ErrUnavailable, context.Cause(ctx))
-			return
-		}
-		if h.box.session != nil {
-			r.examine(ctx, op, h, doubtful, err)
-			return
-		}
+	if op.Again && h.box.session == nil {
+		r.tell(ctx, as, op, h, true)
+		return
 	}
+	m := h.msg
+	if op.Again {
+		m = bare(h.msg)
+	}
+	a, err := as.call(func(ctx context.Context) error { return r.send(ctx, h.box.in, m, op) })
+	if err != nil {
+		r.failed(ctx, as, op, h, a, err)
+		return
+	}
+	if op.Settlement.Action == broker.Nack && h.box.session != nil {
+		h.box.gave(h.msg)
+	}
+	op.Settlement.Outcome = broker.Outcome{State: broker.Confirmed}
+}
+
+// failed is what comes after a settle over the link failed.
+func (r *receiver) failed(ctx context.Context, as *attempts, op *driver.Op, h *held, a *attempt, err error) {
+	switch {
+	case kindOf(err) == broker.ErrLeaseLost && a.has(disposing) && a.has(asking):
+		// The first was sent and had no answer, the second one says lost, as it
+		// does if the first was taken (SB-F-16).
+		r.unanswered(op, err)
+		return
+	case kindOf(err) == broker.ErrLeaseLost:
+		r.lost(op, err)
+		return
+	}
+	doubtful := op.Again || a.has(disposing) || a.has(asking)
+	switch {
+	case ctx.Err() != nil:
+		r.conclude(op, doubtful, broker.ErrUnavailable, context.Cause(ctx))
+	case h.box.session != nil:
+		r.examine(ctx, op, h, doubtful, err)
+	default:
+		r.tell(ctx, as, op, h, doubtful)
+	}
+}
+
+// tell settles by the lock token. doubtful says that the settle may have been taken
+// before.
+func (r *receiver) tell(ctx context.Context, as *attempts, op *driver.Op, h *held, doubtful bool) {
 	sent, err := r.byToken(ctx, as, func(ctx context.Context, in *azservicebus.Receiver) error {
 		return r.send(ctx, in, bare(h.msg), op)
 	})
