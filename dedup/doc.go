@@ -49,7 +49,7 @@
 //
 // This package imports the standard library and package broker. Stores implement
 // [Driver]: packages dedup/sqlite (embedded, nothing to install), dedup/postgres and
-// dedup/mysql; all of them also [CallDriver] and [OutboxDriver], and the first two
-// [CheckpointDriver], on which package pipeline rests, and [RelayRecords]. Package dedup/redis implements
-// [LeaseDriver].
+// dedup/mysql; all of them also [CallDriver], [OutboxDriver] and [RelayRecords], and the
+// first two [CheckpointDriver], on which package pipeline rests. Package dedup/redis
+// implements [LeaseDriver].
 package dedup

@@ -45,7 +45,7 @@
 // killed are free when the server notices, and those of one that is frozen when it has
 // been idle for too long. Nothing tells relays in other processes of new messages: they
 // find them at their next poll. Call [Store.VerifyOutbox] at the start of who writes; the
-// relay does so by itself.
+// relay does so by itself. [dedup.NewTransactionalRelay] takes a store as well.
 //
 // # Deadlocks
 //

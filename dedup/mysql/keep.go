@@ -10,33 +10,58 @@ import (
 	"time"
 
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/internal/sqltx"
 )
 
-// Migrate makes the tables that are missing. Several processes may call it at once.
+var errOthers = errors.New("another process is changing the tables, by Migrate")
+
+// Migrate makes the tables that are missing. Several processes may call it at once: each
+// waits for those before it, and for transactions that use the tables, until ctx ends.
 func (s *Store) Migrate(ctx context.Context) error {
+	if err := s.migrate(ctx); err != nil {
+		return fmt.Errorf("dedup/mysql: migrate: %w", outsideTx(err))
+	}
+	return nil
+}
+
+func (s *Store) migrate(ctx context.Context) (err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
-		return fmt.Errorf("dedup/mysql: migrate: %w", outsideTx(err))
+		return err
 	}
 	defer conn.Close()
-	var had sql.NullBool
-	if err := conn.QueryRowContext(ctx, "SELECT get_lock('onceline schema', 60)").Scan(&had); err != nil {
-		return fmt.Errorf("dedup/mysql: migrate: %w", outsideTx(err))
+	others := func(err error) bool { return errors.Is(err, errOthers) || s.Fault(err) == dedup.Busy }
+	// The server waits no longer than a second at a time: the driver's readTimeout may be
+	// short, and the end of ctx closes the connection.
+	if err := sqltx.Wait(ctx, others, func() error {
+		var had sql.NullBool
+		if err := conn.QueryRowContext(ctx, "SELECT get_lock('onceline schema', 1)").Scan(&had); err != nil {
+			return err
+		}
+		if !had.Bool {
+			return errOthers
+		}
+		return nil
+	}); err != nil {
+		return err
 	}
-	if !had.Bool {
-		return fmt.Errorf("%w: mysql: migrate: another migration takes too long", dedup.ErrLost)
-	}
+	defer func() {
+		if _, unlock := conn.ExecContext(context.WithoutCancel(ctx), "SELECT release_lock('onceline schema')"); err == nil {
+			err = unlock
+		}
+	}()
 	for query := range strings.SplitSeq(schema+outboxSchema, ";\n") {
 		if strings.TrimSpace(query) == "" {
 			continue
 		}
-		if _, err := conn.ExecContext(ctx, query); err != nil {
-			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SELECT release_lock('onceline schema')")
-			return fmt.Errorf("dedup/mysql: migrate: %w", outsideTx(err))
+		if err := sqltx.Wait(ctx, others, func() error {
+			_, err := conn.ExecContext(ctx, query)
+			return err
+		}); err != nil {
+			return err
 		}
 	}
-	_, err = conn.ExecContext(ctx, "SELECT release_lock('onceline schema')")
-	return outsideTx(err)
+	return nil
 }
 
 // chunk is how many markers one transaction deletes, so that effects don't wait long

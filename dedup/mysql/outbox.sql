@@ -33,3 +33,13 @@ CREATE TABLE IF NOT EXISTS onceline_outbox_lane (
 	turn BIGINT NOT NULL, -- a random number of the turn
 	PRIMARY KEY (topic, lane)
 ) ENGINE = InnoDB;
+
+-- For each topic that is relayed in transactions of its broker: the term of the
+-- process that does, and what it has prepared there.
+CREATE TABLE IF NOT EXISTS onceline_outbox_relay (
+	topic VARBINARY(255) NOT NULL,
+	term BIGINT NOT NULL,
+	token LONGBLOB, -- NULL: nothing is prepared
+	seqs LONGBLOB, -- of its rows, with commas between
+	PRIMARY KEY (topic)
+) ENGINE = InnoDB;

@@ -39,9 +39,10 @@ type Options struct {
 	LockTimeout time.Duration
 	// StatementTimeout bounds each statement, on MySQL each that only reads: it has
 	// nothing like it for those that write, of which one that takes longer than the
-	// driver's readTimeout is taken for a lost connection. An effect whose statement
-	// takes longer is Failed, so that a message which always does is dead-lettered in
-	// the end. Zero means 30 s.
+	// driver's readTimeout is taken for a lost connection: its message is Unknown, and
+	// comes again, each time. So it is on MariaDB where readTimeout is the shorter one.
+	// An effect whose statement takes longer is Failed, so that a message which always
+	// does is dead-lettered in the end. Zero means 30 s.
 	StatementTimeout time.Duration
 	// IdleTimeout bounds the time between two statements, after which the server
 	// ends the session of a consumer that is frozen or cut off, and its claims with

@@ -203,12 +203,10 @@ func (c *core) movePosition(ctx context.Context, q querier, consumer string, p d
 }
 
 // Migrate makes the tables that are missing, and today's partitions. Several
-// processes may call it at once.
+// processes may call it at once: each waits for those before it, and for transactions
+// that use the tables, until ctx ends.
 func (c *core) Migrate(ctx context.Context) error {
-	err := c.in(ctx, func(q querier) error {
-		if _, err := q.exec(ctx, lockText); err != nil {
-			return err
-		}
+	err := c.alone(ctx, func(q querier) error {
 		// A schema that is there needs no right to make one.
 		var there bool
 		if err := q.row(ctx, []any{&there}, "SELECT count(*) > 0 FROM pg_namespace WHERE nspname = $1", c.o.Schema); err != nil {

@@ -14,13 +14,35 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/dedup/internal/sqltx"
 )
 
 //go:embed schema.sql
 var schema string
 
-// lockText keeps those who change tables apart.
-const lockText = "SELECT pg_advisory_xact_lock(hashtext('onceline'), hashtext('schema'))"
+// lockText keeps those who change tables apart. It doesn't wait: alone does, as long as its
+// caller wants, and not as long as a transaction may wait for a lock.
+const lockText = "SELECT pg_try_advisory_xact_lock(hashtext('onceline'), hashtext('schema'))"
+
+var errOthers = errors.New("another process is changing the tables, by Migrate or Maintain")
+
+// alone runs f in a transaction beside nobody else who changes tables. It waits for them,
+// and for locks of tables that aren't had in time, until ctx ends.
+func (c *core) alone(ctx context.Context, f func(q querier) error) error {
+	others := func(err error) bool { return errors.Is(err, errOthers) || fault(err) == dedup.Busy }
+	return sqltx.Wait(ctx, others, func() error {
+		return c.in(ctx, func(q querier) error {
+			var had bool
+			if err := q.row(ctx, []any{&had}, lockText); err != nil {
+				return err
+			}
+			if !had {
+				return errOthers
+			}
+			return f(q)
+		})
+	})
+}
 
 // day is one partition: the markers from low up to high, without it.
 type day struct {
@@ -88,11 +110,8 @@ func (c *core) now(ctx context.Context, q querier) (time.Time, error) {
 // It makes none before the oldest that is there: their markers may have been dropped,
 // with a shorter window or while the clock was ahead, and copies would be applied.
 func (c *core) makeDays(ctx context.Context) (made []string, err error) {
-	err = c.in(ctx, func(q querier) error {
+	err = c.alone(ctx, func(q querier) error {
 		made = nil
-		if _, err := q.exec(ctx, lockText); err != nil {
-			return err
-		}
 		now, err := c.now(ctx, q)
 		if err != nil {
 			return err

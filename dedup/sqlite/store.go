@@ -161,11 +161,14 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Migrate makes the tables that are missing. Open and New call it.
+// Migrate makes the tables that are missing. Open and New call it. It waits for those who
+// write to the database until ctx ends.
 func (s *Store) Migrate(ctx context.Context) error {
-	err := s.Transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, schema+outboxSchema+checkpointSchema+relaySchema)
-		return err
+	err := sqltx.Wait(ctx, func(err error) bool { return s.Fault(err) == dedup.Busy }, func() error {
+		return s.Transact(ctx, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, schema+outboxSchema+checkpointSchema+relaySchema)
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("dedup/sqlite: migrate: %w", err)

@@ -223,6 +223,13 @@ func claimTx[T any](t *testing.T, s Setup[T]) {
 		if _, err := in.ClaimTx(ctx, tx, byID("")); !errors.Is(err, broker.ErrInvalid) {
 			t.Errorf("empty ID: %v", err)
 		}
+		many := make([]dedup.Key, 501) // each would be a lock (53200)
+		for i := range many {
+			many[i] = byID(fmt.Sprint("many-", i))
+		}
+		if _, err := in.ClaimTx(ctx, tx, many...); !errors.Is(err, broker.ErrTooLarge) {
+			t.Errorf("%d keys: %v", len(many), err)
+		}
 		return errors.Join(s.Effect(ctx, tx, "a"), in.ReleaseTx(ctx, tx, byID("c")))
 	})
 	if err != nil {

@@ -99,6 +99,7 @@ func copies[T any](t *testing.T, s Setup[T]) {
 					t.Errorf("%s: %v: %v", ids[i], outcome, err)
 					return
 				}
+				pauseFor(time.Millisecond) // as a consumer that gives it back
 			}
 		}
 	})
@@ -198,6 +199,9 @@ func copiesInBatches[T any](t *testing.T, s Setup[T]) {
 					t.Errorf("%s: %v: %v", todo[i], r.Outcome, err)
 					return
 				}
+			}
+			if len(open) == len(todo) { // all are in other hands
+				pauseFor(time.Millisecond)
 			}
 			todo = open
 		}
