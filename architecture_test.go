@@ -191,8 +191,13 @@ func TestFacts(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, id := range factID.FindAllString(string(text), -1) {
-			cited[id] = path
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, "-F-") { // the expression alone takes ten times as long
+				continue
+			}
+			for _, id := range factID.FindAllString(line, -1) {
+				cited[id] = path
+			}
 		}
 		return nil
 	})

@@ -43,14 +43,11 @@ func (wereCut) WaitApplied(context.Context) error {
 // lostInSilence is lostRequest where no request can be struck: what is sent into a
 // silent network, whose connections are cut before it carries again, never arrives.
 func (b *Bench) lostInSilence(ctx context.Context, p broker.Publisher, m broker.Message) (r broker.Receipt, err error) {
-	b.history.Add(report.Fault, "fault", "", "the network is silent, and no connection is closed")
-	if err := b.Instance.Network(Network{Silent: true}); err != nil {
+	carry, err := b.silence(ctx)
+	if err != nil {
 		return r, err
 	}
-	defer func() {
-		b.history.Add(report.Fault, "fault", "", "the network carries again")
-		err = errors.Join(err, b.Instance.Network(Network{}))
-	}()
+	defer func() { err = errors.Join(err, carry()) }()
 	try, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
 	if r = b.Publish(try, p, m)[0]; r.Verdict.OK() {

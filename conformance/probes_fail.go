@@ -269,7 +269,7 @@ const elections, recovery = 25, 10
 // Experiment: publish until there are fifty good receipts, kill the node that gave
 // them, leave it down, and look for the messages; what is missing is looked for again
 // when the node is back.
-func probeReplicated(ctx context.Context, b *Bench) (err error) {
+func probeReplicated(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, nil)
 	if err != nil {
 		return err
@@ -283,17 +283,10 @@ func probeReplicated(ctx context.Context, b *Bench) (err error) {
 	if err != nil {
 		return fmt.Errorf("kill the node that answers: %w", err)
 	}
-	revived := false
-	again := func(ctx context.Context) error {
-		revived = true
+	again := b.mending(ctx, func(ctx context.Context) error {
 		b.history.Add(report.Broker, "restart", "", "the node is started again")
 		return revive(ctx)
-	}
-	defer func() {
-		if !revived { // the next probe wants all nodes
-			err = errors.Join(err, again(context.WithoutCancel(ctx)))
-		}
-	}()
+	})
 	left := map[string]bool{}
 	for i := range ms {
 		left[ms[i].ID] = true
@@ -306,7 +299,7 @@ func probeReplicated(ctx context.Context, b *Bench) (err error) {
 	}
 	missing := len(left)
 	b.Note("%d of %d didn't come within %s while the node was down (%v)", missing, len(ms), within, down)
-	if err := again(ctx); err != nil {
+	if err := again(); err != nil {
 		return err
 	}
 	if _, err := b.drainWithin(ctx, after, left, recovery*b.Target.patience()); err != nil {

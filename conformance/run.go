@@ -374,10 +374,6 @@ func (t *Target) judge(f *report.Finding, c Claim, found map[boundary.Claim]answ
 	if ok && err != nil {
 		f.Evidence.Notes = append(slices.Clone(f.Evidence.Notes), "after the answer: "+err.Error())
 	}
-	if why := t.Unsettled[c.ID]; why != "" && a.observed != "" {
-		f.Verdict, f.Observed, f.Reason = report.NotVerifiable, "", fmt.Sprintf("%s This run saw %s: %s", why, a.observed, a.reason)
-		return
-	}
 	switch {
 	case !ok && err != nil, ok && err != nil && a.verdict != "":
 		f.Verdict, f.Reason = report.Failed, err.Error()

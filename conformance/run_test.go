@@ -3,7 +3,10 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,22 +67,6 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestAnUnsettledClaimIsNoAnswer(t *testing.T) {
-	c, _ := Lookup(boundary.SettleAnswer)
-	target := Target{Unsettled: map[boundary.Claim]string{c.ID: "it differs."}}
-	for _, a := range []boundary.Answer{boundary.Sent, boundary.Confirmed} {
-		f := report.Finding{Claim: string(c.ID), Declared: string(boundary.Sent)}
-		target.judge(&f, c, map[boundary.Claim]answer{c.ID: {observed: a, reason: "seen"}}, nil)
-		if f.Verdict != report.NotVerifiable || f.Observed != "" || !strings.Contains(f.Reason, "it differs. This run saw "+string(a)) {
-			t.Errorf("%+v", f)
-		}
-	}
-	f := report.Finding{Claim: string(c.ID), Declared: string(boundary.Sent)}
-	if target.judge(&f, c, nil, errors.New("broke")); f.Verdict != report.Failed {
-		t.Errorf("a probe that broke: %+v", f)
-	}
-}
-
 // made runs a made-up probe.
 func made(ctx context.Context, needs Need, run func(context.Context, *Bench) error) report.Finding {
 	target := nowhere()
@@ -120,6 +107,61 @@ func TestProbeIsBounded(t *testing.T) {
 		}
 		close(free)
 	})
+}
+
+// TestProbeLeavesNothingBroken: however a probe ends, the network carries again and the
+// broker is up when the next one begins, by a time of their own.
+func TestProbeLeavesNothingBroken(t *testing.T) {
+	silenced := func(then func(ctx context.Context, carry func() error) error) func(context.Context, *Bench) error {
+		return func(ctx context.Context, b *Bench) error {
+			carry, err := b.silence(ctx)
+			return errors.Join(err, then(ctx, carry))
+		}
+	}
+	var free chan struct{}
+	for name, run := range map[string]func(context.Context, *Bench) error{
+		"it mends it itself": silenced(func(_ context.Context, carry func() error) error { return errors.Join(carry(), carry()) }),
+		"an error":           silenced(func(context.Context, func() error) error { return errors.New("broke") }),
+		"its time is over":   silenced(func(ctx context.Context, _ func() error) error { <-ctx.Done(); return ctx.Err() }),
+		"a panic":            silenced(func(context.Context, func() error) error { panic("oh") }),
+		"stuck":              silenced(func(context.Context, func() error) error { <-free; return nil }),
+		"its time is over while the broker starts": func(ctx context.Context, b *Bench) error {
+			sleep(ctx, time.Minute-time.Second)
+			return b.Kill(ctx)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			free = make(chan struct{})
+			defer close(free)
+			var mu sync.Mutex
+			var said []string
+			down := false
+			shared := &Instance{
+				Network: func(n Network) error {
+					mu.Lock()
+					defer mu.Unlock()
+					said = append(said, fmt.Sprint("silent: ", n.Silent))
+					return nil
+				},
+				Kill: func(ctx context.Context) error {
+					mu.Lock()
+					defer mu.Unlock()
+					down = !sleep(ctx, 20*time.Second)
+					return ctx.Err()
+				},
+			}
+			target := nowhere()
+			runProbe(t.Context(), &target, shared, Probe{"made-up", claims(boundary.SettleAnswer), NeedNetwork, run}, Options{Timeout: time.Minute})
+			mu.Lock()
+			defer mu.Unlock()
+			if len(said) > 0 && !slices.Equal(said, []string{"silent: true", "silent: false"}) {
+				t.Errorf("%s: %q", name, said)
+			}
+			if down || len(said) == 0 && !strings.Contains(name, "broker") {
+				t.Errorf("%s: the broker is down: %v, the network: %q", name, down, said)
+			}
+		})
+	}
 }
 
 func TestProbeThatNeedsWhatIsNotThere(t *testing.T) {

@@ -32,11 +32,6 @@ type Target struct {
 	// Deviations are the known differences of an emulator from it.
 	Deviations []Deviation
 
-	// Unsettled are claims whose answer differs from run to run on this target,
-	// each with the reason: what one run saw is no answer, so they are not
-	// verifiable there.
-	Unsettled map[boundary.Claim]string
-
 	// Start starts or connects to the broker that all probes share, each with
 	// entities of its own.
 	// An error that is ErrAbsent makes the target absent: shown, no failure.

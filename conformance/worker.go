@@ -141,7 +141,7 @@ func (s workerSpec) receiver(ctx context.Context) (broker.Receiver, error) {
 	if s.URL == "" {
 		return nil, nil
 	}
-	c, err := broker.Open(ctx, s.URL)
+	c, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +156,27 @@ func (s workerSpec) receiver(ctx context.Context) (broker.Receiver, error) {
 		}
 	}
 	return c.OpenReceiver(ctx, s.Subscription)
+}
+
+// connectWithin bounds how long a worker asks for its broker.
+const connectWithin = 20 * time.Second
+
+// connect asks a broker again that can't be had: a busy machine may be too slow for a
+// handshake.
+func (s workerSpec) connect(ctx context.Context) (broker.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	for {
+		c, err := broker.Open(ctx, s.URL)
+		if !errors.Is(err, broker.ErrUnavailable) {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // kinds are the errors that a probe asks for in another process.

@@ -153,7 +153,7 @@ func (s workerSpec) hold(ctx context.Context, stdin io.Reader) error {
 		return err
 	}
 	h := &txnHolder{open: map[string]broker.Transaction{}, connect: func(ctx context.Context) (broker.Conn, error) {
-		c, err := broker.Open(ctx, s.URL)
+		c, err := s.connect(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -20,8 +21,10 @@ type Options struct {
 	MaxBatch int
 	// SavepointEvery is how many effects of a batch lie between two savepoints.
 	// When one fails, those since the savepoint are undone and applied again
-	// without it. Zero means 8; 1 means that no effect runs again because of
-	// another's failure.
+	// without it. 1 means that no effect runs again because of another's failure.
+	// Zero lets the inbox choose, for each savepoint is a round trip: one for a
+	// transaction while none fails, and one every 8 effects from one that failed on,
+	// until 16 transactions had no other.
 	SavepointEvery int
 	// Attempts is how often a transaction is tried that was refused for another's
 	// sake, lost its connection or got no answer to its commit, before the outcome
@@ -42,9 +45,6 @@ func (o Options) withDefaults() Options {
 		o.MaxBatch = 100
 	}
 	o.MaxBatch = min(o.MaxBatch, 500)
-	if o.SavepointEvery <= 0 {
-		o.SavepointEvery = 8
-	}
 	if o.Attempts <= 0 {
 		o.Attempts = 5
 	}
@@ -73,6 +73,7 @@ type Inbox[T any] struct {
 	o        Options
 	stats    counters
 	ids      idWatch
+	careful  atomic.Int32 // transactions that set savepoints often
 }
 
 // New returns an inbox of the named consumer. The name is part of every marker: it

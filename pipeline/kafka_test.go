@@ -25,7 +25,7 @@ func TestVisibleAfterCheckpoint(t *testing.T) {
 }
 
 func visibleAfterCheckpoint(t *testing.T, g *stage) {
-	const interval = 400 * time.Millisecond
+	const interval = 800 * time.Millisecond
 	o := options()
 	o.Interval, o.MaxInput = interval, 0
 	var checkpoints atomic.Int64
@@ -46,7 +46,7 @@ func visibleAfterCheckpoint(t *testing.T, g *stage) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := func(r broker.Receiver) (broker.Delivery, time.Time) {
+	next := func(r broker.Receiver, id string) time.Time {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -54,35 +54,34 @@ func visibleAfterCheckpoint(t *testing.T, g *stage) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ds[0], time.Now()
+		if !strings.HasSuffix(string(ds[0].Body), id) {
+			t.Fatalf("%q, want %s", ds[0].Body, id)
+		}
+		return time.Now()
 	}
+	var last time.Time // when a checkpoint was complete, right behind which the next message is published
 	for i, id := range []string{"first", "second", "third"} {
 		if _, err := pub.Publish(t.Context(), broker.Message{ID: id, Body: []byte(id)}); err != nil {
 			t.Fatal(err)
 		}
-		before := checkpoints.Load()
-		d, seen := next(early)
-		if !strings.HasSuffix(string(d.Body), id) {
-			t.Fatalf("early: %q", d.Body)
+		next(early, id)
+		if n := checkpoints.Load(); n != int64(i) {
+			t.Errorf("%s: written, and %d checkpoints are complete", id, n)
 		}
-		d, visible := next(late)
-		if !strings.HasSuffix(string(d.Body), id) {
-			t.Fatalf("late: %q", d.Body)
-		}
+		visible := next(late, id)
 		at := <-completed
-		if i > 0 { // published right behind a checkpoint
-			if held := visible.Sub(seen); before != int64(i) || held > 5*interval {
-				t.Errorf("%s: %d checkpoints before, visible after %v", id, before, held)
-			}
-		}
 		// The commit is a part of the checkpoint, so it may be seen shortly before
 		// that is told.
-		if early := at.Sub(visible); early > interval/2 {
-			t.Errorf("%s: visible %v before its checkpoint was complete", id, early)
+		if before := at.Sub(visible); before > interval {
+			t.Errorf("%s: visible %v before its checkpoint was complete", id, before)
 		}
-		if i > 0 && visible.Sub(seen) < interval/2 {
-			t.Errorf("%s: visible %v after it was written, with an interval of %v", id, visible.Sub(seen), interval)
+		if after := visible.Sub(last); after < interval/2 {
+			t.Errorf("%s: visible %v after the checkpoint before it, with an interval of %v", id, after, interval)
 		}
+		if n := checkpoints.Load(); n != int64(i)+1 {
+			t.Errorf("%s: visible after %d checkpoints", id, n)
+		}
+		last = at
 	}
 	if err := r.stop(t); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/onceline/onceline/internal/sidebyside"
 	"github.com/onceline/onceline/localstack"
 	"go.uber.org/goleak"
 )
@@ -18,5 +19,6 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	sidebyside.Tests(4)
 	goleak.VerifyTestMain(m)
 }

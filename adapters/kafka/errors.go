@@ -97,6 +97,13 @@ func refusal(err error, doubt bool) error {
 	return nil
 }
 
+// sessionOver reports that the broker has no such share session any more, which it
+// forgets with the connection, or that the partition's state has a new keeper: the next
+// fetch begins a new session.
+func sessionOver(err error) bool {
+	return errors.Is(err, kerr.ShareSessionNotFound) || errors.Is(err, kerr.InvalidShareSessionEpoch) || errors.Is(err, kerr.FencedStateEpoch)
+}
+
 // deadProducer reports that a client's producer ID is spent: franz-go refuses
 // to go on, for it can't rule out a gap or a second copy.
 func deadProducer(err error) bool {
@@ -112,7 +119,7 @@ func wontHeal(err error) bool {
 	case broker.ErrUnauthorized, broker.ErrInvalid, broker.ErrUnsupported, broker.ErrNotFound, broker.ErrConflict:
 		return true
 	case broker.ErrRefused:
-		return !fenced(err) && !rebalancing(err) // a member that was thrown out joins again
+		return !fenced(err) && !rebalancing(err) && !sessionOver(err) // a member that was thrown out joins again
 	}
 	return false
 }

@@ -36,23 +36,24 @@ type shareReceiver struct {
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup // heartbeat, fetch, acks
 
-	mu        sync.Mutex
-	epoch     int32              // of the membership; 0: not joined
-	assigned  map[int32]struct{} // partitions
-	leaders   map[int32]int32    // partition → broker
-	stale     bool               // leaders must be asked for
-	sessions  map[int32]*shareSession
-	turn      int  // which session is asked first
-	want      int  // what a waiting Receive asks for; 0: none waits
-	fetching  bool // a fetch is under way
-	buffered  []*acquired
-	fetchErr  error
-	heldUntil time.Time // the last lease that was handed out
-	renews    bool      // the broker knows KIP-1222
-	limit     int       // at that many deliveries the broker drops a message
-	closing   bool
-	wake      chan struct{} // one token: Receive should look
-	moved     chan struct{} // one token: assignment or leaders changed
+	mu          sync.Mutex
+	coordinator int32              // of the group; noBroker: must be asked for
+	epoch       int32              // of the membership; 0: not joined
+	assigned    map[int32]struct{} // partitions
+	leaders     map[int32]int32    // partition → broker
+	stale       bool               // leaders must be asked for
+	sessions    map[int32]*shareSession
+	turn        int  // which session is asked first
+	want        int  // what a waiting Receive asks for; 0: none waits
+	fetching    bool // a fetch is under way
+	buffered    []*acquired
+	fetchErr    error
+	heldUntil   time.Time // the last lease that was handed out
+	renews      bool      // the broker knows KIP-1222
+	limit       int       // at that many deliveries the broker drops a message
+	closing     bool
+	wake        chan struct{} // one token: Receive should look
+	moved       chan struct{} // one token: assignment or leaders changed
 }
 
 // acquired is one record that the broker leased to this member.
@@ -94,14 +95,15 @@ func (c *conn) newShare(ctx context.Context, t topicInfo, group string, w wishes
 	}
 	r := &shareReceiver{
 		conn: c, topic: t.name, id: t.id, group: group, name: t.name + "/" + group, wishes: w,
-		member:   base64.RawURLEncoding.EncodeToString(raw[:]),
-		assigned: map[int32]struct{}{},
-		leaders:  t.leaders,
-		sessions: map[int32]*shareSession{},
-		renews:   true,
-		limit:    c.countLimit(ctx, group),
-		wake:     make(chan struct{}, 1),
-		moved:    make(chan struct{}, 1),
+		member:      base64.RawURLEncoding.EncodeToString(raw[:]),
+		coordinator: noBroker,
+		assigned:    map[int32]struct{}{},
+		leaders:     t.leaders,
+		sessions:    map[int32]*shareSession{},
+		renews:      true,
+		limit:       c.countLimit(ctx, group),
+		wake:        make(chan struct{}, 1),
+		moved:       make(chan struct{}, 1),
 	}
 	r.life, r.stop = context.WithCancel(context.Background())
 	cl, err := kgo.NewClient(c.client(

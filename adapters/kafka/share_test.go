@@ -5,10 +5,14 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -305,4 +309,85 @@ func TestShareCancelStrandsNothing(t *testing.T) {
 		t.Errorf("after a cancelled Receive another one waited %v", worst)
 	}
 	t.Logf("worst %v", worst)
+}
+
+// TestShareSessionIsForgotten: the broker forgets a session with its connection, also
+// with one that was idle. The next fetch is told so, and the one after it begins a new
+// session; no caller hears of it.
+func TestShareSessionIsForgotten(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []*kerr.Error{kerr.ShareSessionNotFound, kerr.InvalidShareSessionEpoch} {
+		c, _ := cluster(t, 1)
+		conn := shareConn(t, c)
+		p := openPublisher(t, conn, "t")
+		publish(t, p, messages(1, 0)...)
+		r := openReceiver(t, conn, "t/g")
+		wantStates(t, settle(t, r, broker.Ack, receive(t, r, 1)...), broker.Confirmed)
+		var told atomic.Int32
+		c.ControlKey(int16(kmsg.ShareFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			if req.(*kmsg.ShareFetchRequest).ShareSessionEpoch == 0 {
+				c.KeepControl()
+				return nil, nil, false
+			}
+			told.Add(1)
+			resp := req.ResponseKind().(*kmsg.ShareFetchResponse)
+			resp.ErrorCode = lost.Code
+			return resp, nil, true
+		})
+		publish(t, p, messages(1, 1)...)
+		ds, err := r.Receive(ctxOf(t, mustCome), 1)
+		if err != nil || len(ds) != 1 || ds[0].ID != "m-1" {
+			t.Errorf("%s: came %v: %v", lost.Message, ids(ds), err)
+		}
+		if told.Load() != 1 {
+			t.Errorf("%s: the session was called lost %d times: nothing was shown", lost.Message, told.Load())
+		}
+	}
+}
+
+// TestShareCoordinatorIsGone: a member whose group's coordinator died for good looks for
+// the new one, though whatever is in front of the dead broker still takes connections
+// and says nothing of another coordinator.
+func TestShareCoordinatorIsGone(t *testing.T) {
+	t.Parallel()
+	c, _ := cluster(t, 1, kfake.NumBrokers(2))
+	conn := shareConn(t, c)
+	publish(t, openPublisher(t, conn, "t"), messages(1, 0)...)
+	dead := 1 - c.CoordinatorFor("g")
+	var asked, beaten atomic.Int32
+	c.ControlKey(int16(kmsg.FindCoordinator), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if asked.Add(1) > 2 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
+		host, port, err := net.SplitHostPort(c.ListenAddrs()[dead])
+		if err != nil {
+			return nil, err, true
+		}
+		at, err := strconv.Atoi(port)
+		if err != nil {
+			return nil, err, true
+		}
+		of := kmsg.NewFindCoordinatorResponseCoordinator()
+		of.Key, of.NodeID, of.Host, of.Port = "g", dead, host, int32(at)
+		resp.NodeID, resp.Host, resp.Port = of.NodeID, of.Host, of.Port
+		resp.Coordinators = append(resp.Coordinators, of)
+		return resp, nil, true
+	})
+	c.ControlKey(int16(kmsg.ShareGroupHeartbeat), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if c.CurrentNode() != dead {
+			return nil, nil, false
+		}
+		beaten.Add(1)
+		return nil, errors.New("the connection is cut"), true
+	})
+	r := openReceiver(t, conn, "t/g")
+	if ds := receive(t, r, 1); ds[0].ID != "m-0" {
+		t.Fatalf("came %v", ids(ds))
+	}
+	if beaten.Load() < 2 {
+		t.Errorf("the dead coordinator was asked %d times: nothing was shown", beaten.Load())
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceline/onceline/broker"
@@ -20,7 +21,7 @@ func (r *shareReceiver) heartbeats() {
 		wait, err := r.heartbeat()
 		if err != nil {
 			failures++
-			wait = min(50*time.Millisecond<<min(failures, 6), 2*time.Second)
+			wait = min(50*time.Millisecond<<min(failures, 5), time.Second)
 			if failures > 1 || wontHeal(err) {
 				r.conn.log.Warn("kafka: share group heartbeat", "subscription", r.name, "err", err)
 			}
@@ -68,10 +69,7 @@ func (r *shareReceiver) heartbeat() (time.Duration, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.life, 10*time.Second)
 	defer cancel()
-	resp, err := req.RequestWith(ctx, r.cl)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
+	resp, err := r.askCoordinator(ctx, req)
 	switch {
 	case err == nil:
 	case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedMemberEpoch), errors.Is(err, kerr.GroupIDNotFound):
@@ -83,9 +81,6 @@ func (r *shareReceiver) heartbeat() (time.Duration, error) {
 			s.end()
 		}
 		r.mu.Unlock()
-		return 0, err
-	case errors.Is(err, kerr.NotCoordinator), errors.Is(err, kerr.CoordinatorNotAvailable):
-		r.forgetCoordinator(ctx)
 		return 0, err
 	default:
 		return 0, err
@@ -99,15 +94,50 @@ func (r *shareReceiver) heartbeat() (time.Duration, error) {
 	return max(20*time.Millisecond, time.Duration(resp.HeartbeatIntervalMillis)*time.Millisecond), nil
 }
 
-// forgetCoordinator makes franz-go ask anew who coordinates the group. It does
-// so by itself for every request but a share heartbeat; a classic heartbeat is
-// refused and does no harm.
-func (r *shareReceiver) forgetCoordinator(ctx context.Context) {
-	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID = r.group, r.member
-	if _, err := req.RequestWith(ctx, r.cl); err != nil {
-		r.conn.log.Debug("kafka: looking for the coordinator", "subscription", r.name, "err", err)
+// askCoordinator sends a heartbeat to the group's coordinator, which is looked up if
+// the last one to be asked failed in any way. franz-go looks it up itself, and anew for
+// every request but a share heartbeat, for which it stays with the first one as long as
+// that doesn't say that another one is it: forever, if it is dead.
+func (r *shareReceiver) askCoordinator(ctx context.Context, req *kmsg.ShareGroupHeartbeatRequest) (*kmsg.ShareGroupHeartbeatResponse, error) {
+	r.mu.Lock()
+	node := r.coordinator
+	r.coordinator = noBroker // until it has answered
+	r.mu.Unlock()
+	if node == noBroker {
+		var err error
+		if node, err = coordinatorOf(ctx, r.cl, r.group); err != nil {
+			return nil, err
+		}
 	}
+	kresp, err := r.cl.Broker(int(node)).Request(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	resp := kresp.(*kmsg.ShareGroupHeartbeatResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.coordinator = node
+	r.mu.Unlock()
+	return resp, nil
+}
+
+// noBroker is no broker's ID.
+const noBroker = -1
+
+// coordinatorOf asks the cluster who coordinates a group: any broker, and another one
+// if that is the dead one.
+func coordinatorOf(ctx context.Context, cl *kgo.Client, group string) (node int32, err error) {
+	for range 3 {
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		req.CoordinatorKey = group
+		var resp *kmsg.FindCoordinatorResponse
+		if resp, err = req.RequestWith(ctx, cl); err == nil {
+			return resp.NodeID, kerr.ErrorForCode(resp.ErrorCode)
+		}
+	}
+	return noBroker, err
 }
 
 // assign takes a new assignment. r.mu is held.
@@ -140,12 +170,13 @@ func (r *shareReceiver) leave(ctx context.Context) error {
 	}
 	req := kmsg.NewPtrShareGroupHeartbeatRequest()
 	req.GroupID, req.MemberID, req.MemberEpoch = r.group, r.member, -1
-	resp, err := req.RequestWith(ctx, r.cl)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
-	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.GroupIDNotFound) {
-		return nil // gone, which is what was wanted
+	var err error
+	for range 2 { // the coordinator may be another one by now
+		_, err = r.askCoordinator(ctx, req)
+		switch {
+		case err == nil, errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.GroupIDNotFound):
+			return nil // gone, which is what was wanted
+		}
 	}
 	return err
 }

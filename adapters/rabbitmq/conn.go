@@ -101,7 +101,7 @@ func (c *conn) Close(ctx context.Context) error {
 	if c.publish == c.consume {
 		return errors.Join(c.copies.shut(ctx), c.consume.close(ctx))
 	}
-	close(c.copies.close)
+	c.copies.end()
 	var publish error
 	var wait sync.WaitGroup
 	wait.Go(func() { publish = c.publish.close(ctx) })

@@ -82,6 +82,20 @@ func (l *line) session(ctx context.Context) (*session, error) {
 	}
 }
 
+// why adds to the end of a context what the line waits for, if it is known.
+func (l *line) why(cause error) error {
+	l.mu.Lock()
+	s, err := l.cur, l.err
+	l.mu.Unlock()
+	switch {
+	case s != nil && s.blocked() != nil:
+		return broker.Errorf(broker.ErrBusy, errors.Join(errBlocked, cause), "rabbitmq")
+	case s == nil && err != nil:
+		return errors.Join(cause, err)
+	}
+	return cause
+}
+
 // up reports whether there is a session.
 func (l *line) up() bool {
 	l.mu.Lock()

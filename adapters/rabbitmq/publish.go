@@ -62,6 +62,7 @@ func (c *conn) OpenPublisher(ctx context.Context, topic string, o broker.Publish
 		return c.exists(ctx, topic, to)
 	})
 	if _, err := p.ready(ctx); err != nil {
+		p.end()
 		return nil, failure(ctx, err, "open publisher %s", topic)
 	}
 	return p, nil
@@ -74,11 +75,18 @@ func (p *publisher) Limits() broker.Limits {
 func (p *publisher) As(target any) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t, ok := target.(**amqp.Channel); ok && p.cur != nil {
+	switch t := target.(type) {
+	case **amqp.Channel:
+		if p.cur == nil {
+			return false
+		}
 		*t = p.cur.ch
-		return true
+	case **publisher: // for tests of this package
+		*t = p
+	default:
+		return false
 	}
-	return false
+	return true
 }
 
 func (p *publisher) Close(ctx context.Context) error { return p.shut(ctx) }

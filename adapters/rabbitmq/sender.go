@@ -30,14 +30,17 @@ type sender struct {
 	what  string                          // for errors: "publish to orders"
 	most  int                             // messages in flight
 	check func(ctx context.Context) error // asked before a channel is opened
-	close chan struct{}                   // Publish gives up
+	life  context.Context                 // ends with shut
+	end   context.CancelFunc
+	close <-chan struct{} // life's end: Publish gives up
 
 	limit atomic.Int64 // of a message's size, once the node has told it; 0 before
 	frame atomic.Int64 // the size of a frame, which headers must fit into
 
 	mu       sync.Mutex
 	cur      *confirmer
-	opening  chan struct{} // closed when the one who opens is done; nil if nobody is
+	opening  *opening // nil if there is none
+	late     error    // for the next caller: those who waited had left
 	flying   int
 	bytes    int
 	room     chan struct{} // made by who waits, closed when there is more of it
@@ -50,39 +53,77 @@ type derelict struct {
 }
 
 func newSender(l *line, what string, most int, check func(context.Context) error) *sender {
-	return &sender{line: l, what: what, most: most, check: check, close: make(chan struct{})}
+	sn := &sender{line: l, what: what, most: most, check: check}
+	sn.life, sn.end = context.WithCancel(context.Background())
+	sn.close = sn.life.Done()
+	return sn
 }
 
-// ready returns a channel that lives. The first of its callers opens it.
+// opening is the making of a channel. It takes several round trips, so it goes on when
+// its callers have left: those whose contexts are shorter would never get one.
+type opening struct {
+	done    chan struct{} // closed when c or err is there
+	c       *confirmer
+	err     error
+	waiting int // callers
+}
+
+// ready returns a channel that lives. The first of its callers has it opened.
 func (sn *sender) ready(ctx context.Context) (*confirmer, error) {
-	for {
-		sn.mu.Lock()
-		if c := sn.cur; c != nil && c.alive() {
-			sn.mu.Unlock()
-			return c, nil
-		}
-		opening := sn.opening
-		if opening == nil {
-			sn.opening = make(chan struct{})
-			sn.mu.Unlock()
-			c, err := sn.open(ctx)
-			sn.mu.Lock()
-			if err == nil {
-				sn.cur = c
-			}
-			close(sn.opening)
-			sn.opening = nil
-			sn.mu.Unlock()
-			return c, err
-		}
+	sn.mu.Lock()
+	if c := sn.cur; c != nil && c.alive() {
 		sn.mu.Unlock()
-		select {
-		case <-opening:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-sn.close:
-			return nil, broker.ErrClosed
-		}
+		return c, nil
+	}
+	if err := sn.late; err != nil {
+		sn.late = nil
+		sn.mu.Unlock()
+		return nil, err
+	}
+	o := sn.opening
+	if o == nil && sn.life.Err() == nil {
+		o = &opening{done: make(chan struct{})}
+		sn.opening = o
+		sn.line.wg.Go(func() { sn.reopen(o) })
+	}
+	if o == nil {
+		sn.mu.Unlock()
+		return nil, broker.ErrClosed
+	}
+	o.waiting++
+	sn.mu.Unlock()
+	select {
+	case <-o.done:
+		return o.c, o.err
+	case <-ctx.Done():
+	case <-sn.close:
+		return nil, broker.ErrClosed
+	}
+	sn.mu.Lock()
+	o.waiting--
+	sn.mu.Unlock()
+	return nil, sn.line.why(context.Cause(ctx))
+}
+
+// reopen is one try to open a channel.
+func (sn *sender) reopen(o *opening) {
+	ctx, cancel := context.WithTimeoutCause(sn.life, renewBound, errNoSession)
+	defer cancel()
+	defer context.AfterFunc(sn.line.life, cancel)()
+	o.c, o.err = sn.open(ctx)
+	sn.mu.Lock()
+	shut := sn.life.Err() != nil // and has seen cur without this one
+	switch {
+	case o.err == nil && !shut:
+		sn.cur = o.c
+	case o.err != nil && o.waiting == 0 && !again(o.err):
+		sn.late = o.err
+	}
+	sn.opening = nil
+	sn.mu.Unlock()
+	close(o.done)
+	if o.err == nil && shut {
+		_ = o.c.ch.Close() // its end is the connection's, at the latest
 	}
 }
 
@@ -355,7 +396,7 @@ func closed(c <-chan struct{}) bool {
 
 // shut ends what is in flight when ctx ends, and closes the channel.
 func (sn *sender) shut(ctx context.Context) error {
-	close(sn.close)
+	sn.end()
 	sn.mu.Lock()
 	c := sn.cur
 	sn.mu.Unlock()

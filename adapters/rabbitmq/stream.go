@@ -280,13 +280,6 @@ func (c *streamConn) Close(ctx context.Context) error {
 	return nil
 }
 
-// both is a context that ends with either.
-func both(ctx, life context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
-	return ctx, func() { stop(); cancel(nil) }
-}
-
 // streamBackoff waits longer each time, with full jitter.
 type streamBackoff struct{ most time.Duration }
 

@@ -28,17 +28,18 @@ import (
 // as large as the broker takes, so that callers that publish at once share
 // frames, and nobody needs a goroutine.
 type streamPublisher struct {
-	conn     *streamConn
-	stream   string
-	ref      string
-	once     bool // at most once: what isn't in the log is not sent again
-	frameMax int
-	turn     chan struct{}   // holds a token while somebody leads
-	change   chan struct{}   // one token: confirms have come
-	life     context.Context // ended by Close, with its cause
-	end      context.CancelCauseFunc
-	buf      []byte      // the leader's frame
-	patience *time.Timer // the leader's
+	conn       *streamConn
+	stream     string
+	ref        string
+	once       bool // at most once: what isn't in the log is not sent again
+	frameMax   int
+	turn       chan struct{}   // holds a token while somebody leads
+	change     chan struct{}   // one token: confirms have come
+	life       context.Context // ended by Close, with its cause
+	end        context.CancelCauseFunc
+	buf        []byte      // the leader's frame
+	patience   *time.Timer // the leader's
+	connecting *connecting // the leader's; nil if there is none
 
 	mu     sync.Mutex
 	link   *streamLink // nil or dead: to be made
@@ -305,6 +306,9 @@ func (p *streamPublisher) Close(ctx context.Context) error {
 		p.turn <- struct{}{}
 	}
 	defer func() { <-p.turn }()
+	if p.connecting != nil {
+		<-p.connecting.done // which comes with the end of life
+	}
 	p.mu.Lock()
 	l, p.link = p.link, nil
 	p.mu.Unlock()
@@ -314,32 +318,65 @@ func (p *streamPublisher) Close(ctx context.Context) error {
 	return nil
 }
 
-// connect returns the living link, or makes one: with back-off until ctx ends.
+// connecting is the making of a link. It takes several round trips, so it goes on when
+// the call that leads has left: calls whose contexts are shorter would never get one.
+type connecting struct {
+	done chan struct{} // closed when link or err is there
+	link *streamLink
+	err  error
+}
+
+// connect returns the living link, or has one made. The caller leads.
 func (p *streamPublisher) connect(ctx context.Context) (*streamLink, error) {
-	p.mu.Lock()
-	l := p.link
-	p.mu.Unlock()
-	if l != nil {
+	for {
+		p.mu.Lock()
+		l := p.link
+		p.mu.Unlock()
+		if l != nil && p.connecting == nil {
+			select {
+			case <-l.dead:
+				p.conn.log.Warn("rabbitmq: the publisher's connection is lost", "stream", p.stream, "err", l.why())
+				l.close(ctx)
+			default:
+				return l, nil
+			}
+		}
+		c := p.connecting
+		if c == nil {
+			c = &connecting{done: make(chan struct{})}
+			p.connecting = c
+			go func() { // Close waits for it
+				defer close(c.done)
+				c.link, c.err = p.reconnect()
+			}()
+		}
 		select {
-		case <-l.dead:
-			p.conn.log.Warn("rabbitmq: the publisher's connection is lost", "stream", p.stream, "err", l.why())
-			l.close(ctx)
-		default:
-			return l, nil
+		case <-c.done:
+			p.connecting = nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-p.life.Done():
+			return nil, context.Cause(p.life)
+		}
+		if c.err != nil && lasting(c.err) {
+			return nil, c.err
 		}
 	}
-	ctx, cancel := both(ctx, p.life)
+}
+
+// reconnect makes a link, with back-off.
+func (p *streamPublisher) reconnect() (*streamLink, error) {
+	ctx, cancel := context.WithTimeout(p.life, renewBound)
 	defer cancel()
 	var wait streamBackoff
 	for {
 		l, err := p.declare(ctx)
-		if err == nil {
+		switch {
+		case err == nil:
 			return l, nil
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		}
-		if lasting(err) {
+		case lasting(err):
 			return nil, err
 		}
 		if err := wait.sleep(ctx); err != nil {

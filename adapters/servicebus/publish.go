@@ -28,12 +28,28 @@ type publisher struct {
 	life   context.Context // ends when Close gives up on the calls in flight
 	end    context.CancelFunc
 
-	mu       sync.Mutex
-	sender   *azservicebus.Sender
-	calls    map[*sending]struct{}
-	sessions bool           // a message without a key needs a session too
-	closing  sync.WaitGroup // senders that were replaced and are being closed
+	mu        sync.Mutex
+	sender    *azservicebus.Sender // attached; nil: to be made
+	attaching *attaching           // nil if there is none
+	late      error                // for the next caller: those who waited for a link had left
+	calls     map[*sending]struct{}
+	sessions  bool           // a message without a key needs a session too
+	closing   sync.WaitGroup // links that are being made, or were replaced and are being closed
 }
+
+// attaching is the making of a sender and its link. It takes a dozen round trips, so it
+// goes on when its callers have left: those whose contexts are shorter would never get
+// one.
+type attaching struct {
+	done    chan struct{} // closed when sender or err is there
+	sender  *azservicebus.Sender
+	err     error
+	waiting int // callers
+}
+
+// attachBound is how long one try to attach a link may take. It isn't what bounds a
+// call: its context does.
+const attachBound = 20 * time.Second
 
 func (c *conn) OpenPublisher(ctx context.Context, topic string, _ broker.PublisherOptions) (driver.Publisher, error) {
 	if err := checkTopic(topic); err != nil {
@@ -42,8 +58,7 @@ func (c *conn) OpenPublisher(ctx context.Context, topic string, _ broker.Publish
 	p := &publisher{c: c, topic: topic, sessions: c.opts.sessions, calls: map[*sending]struct{}{}}
 	p.limits.Headers = maxHeaders
 	p.life, p.end = context.WithCancel(context.Background())
-	// The first batch is what makes the SDK attach the link, and so finds out
-	// whether there is such an entity.
+	// Attaching the link finds out whether there is such an entity.
 	o := &outer{soft: ctx, life: p.life}
 	defer o.end()
 	if _, _, err := p.batch(ctx, &attempts{soft: ctx, outer: o}); err != nil {
@@ -61,11 +76,15 @@ func (c *conn) OpenPublisher(ctx context.Context, topic string, _ broker.Publish
 func (p *publisher) Limits() broker.Limits { return p.limits }
 
 func (p *publisher) As(target any) bool {
-	if s, ok := target.(**azservicebus.Sender); ok {
+	switch t := target.(type) {
+	case **azservicebus.Sender:
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		*s = p.sender
-		return *s != nil
+		*t = p.sender
+		return *t != nil
+	case **publisher: // for tests of this package
+		*t = p
+		return true
 	}
 	return p.c.As(target)
 }
@@ -78,32 +97,96 @@ func (p *publisher) batch(ctx context.Context, as *attempts) (*azservicebus.Send
 		if try > 0 && !pause(ctx, reopenWait) {
 			break
 		}
-		p.mu.Lock()
-		s := p.sender
-		if s == nil {
-			var err error
-			if s, err = p.c.client.NewSender(p.topic, nil); err != nil {
-				p.mu.Unlock()
-				return nil, nil, err
-			}
-			p.sender = s
-		}
-		p.mu.Unlock()
-		var b *azservicebus.MessageBatch
-		_, err := as.call(func(ctx context.Context) (err error) {
-			b, err = s.NewMessageBatch(ctx, nil)
-			return err
-		})
+		s, err := p.attached(ctx)
 		if err == nil {
-			return s, b, nil
+			var b *azservicebus.MessageBatch
+			_, err = as.call(func(ctx context.Context) (err error) {
+				b, err = s.NewMessageBatch(ctx, nil)
+				return err
+			})
+			if err == nil {
+				return s, b, nil
+			}
+			p.discard(s)
 		}
 		last = err
-		p.discard(s)
 		if ctx.Err() != nil || kindOf(err) != broker.ErrUnavailable {
 			break
 		}
 	}
 	return nil, nil, last
+}
+
+// attached returns the sender, whose link is attached. The first of its callers has it
+// made.
+func (p *publisher) attached(ctx context.Context) (*azservicebus.Sender, error) {
+	p.mu.Lock()
+	if s := p.sender; s != nil {
+		p.mu.Unlock()
+		return s, nil
+	}
+	if err := p.late; err != nil {
+		p.late = nil
+		p.mu.Unlock()
+		return nil, err
+	}
+	a := p.attaching
+	if a == nil {
+		if p.life.Err() != nil { // nobody waits for another link
+			p.mu.Unlock()
+			return nil, p.life.Err()
+		}
+		a = &attaching{done: make(chan struct{})}
+		p.attaching = a
+		p.closing.Go(func() { p.attach(a) })
+	}
+	a.waiting++
+	p.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.sender, a.err
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.waiting--
+	return nil, context.Cause(ctx)
+}
+
+// attach is one try to make a sender. Its first batch is what makes the SDK attach the
+// link.
+func (p *publisher) attach(a *attaching) {
+	ctx, cancel := context.WithTimeout(p.life, attachBound)
+	defer cancel()
+	s, err := p.c.client.NewSender(p.topic, nil)
+	if err == nil {
+		err = within(ctx, p.life, func(ctx context.Context) error {
+			_, err := s.NewMessageBatch(ctx, nil)
+			return err
+		})
+	}
+	p.mu.Lock()
+	if err == nil && p.life.Err() != nil {
+		err = p.life.Err() // Close has been here, and has seen no sender
+	}
+	p.attaching, a.err = nil, err
+	if err == nil {
+		p.sender, a.sender = s, s
+	} else if a.waiting == 0 && kindOf(err) != broker.ErrUnavailable {
+		p.late = err
+	}
+	p.mu.Unlock()
+	close(a.done)
+	if err != nil && s != nil {
+		p.bury(s)
+	}
+}
+
+// bury closes a sender of which nothing is expected any more: its peer may be gone.
+func (p *publisher) bury(s *azservicebus.Sender) {
+	ctx, cancel := context.WithTimeout(p.life, closeGrace)
+	defer cancel()
+	_ = s.Close(ctx)
 }
 
 // discard closes a sender whose link or connection is gone; the next batch makes
@@ -115,11 +198,7 @@ func (p *publisher) discard(s *azservicebus.Sender) {
 		return
 	}
 	p.sender = nil
-	p.closing.Go(func() {
-		ctx, cancel := context.WithTimeout(p.life, closeGrace)
-		defer cancel()
-		_ = s.Close(ctx) // nothing is in flight on it; the peer may be gone
-	})
+	p.closing.Go(func() { p.bury(s) })
 }
 
 // pause waits and reports whether ctx still lives.

@@ -29,6 +29,10 @@ func TestCheckCommand(t *testing.T) {
 	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	program := path + ".elf"
+	if err := os.WriteFile(program, []byte("\x7fELF\x02\x01"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args string
 		code int
@@ -41,7 +45,7 @@ func TestCheckCommand(t *testing.T) {
 		{"check " + one, 1, []string{"(event 3)", "1 message published", "2 deliveries, 1 effect: unexpected 1."}},
 		{"check --ignore nothing " + path, 2, []string{"there is no such kind"}},
 		{"check " + path + ".absent", 3, []string{"no such file"}},
-		{"check " + os.Args[0], 3, []string{"not a history"}},
+		{"check " + program, 3, []string{"not a history"}},
 		{"check", 2, []string{"accepts 1 arg"}},
 	} {
 		var out, errs strings.Builder

@@ -103,6 +103,10 @@ func TestDiffCannotTell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	program := path + ".elf"
+	if err := os.WriteFile(program, []byte("\x7fELF\x02\x01"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		from, to string
 		code     int
@@ -113,7 +117,7 @@ func TestDiffCannotTell(t *testing.T) {
 		{path, path, 3, []string{"can't be told", "no guarantee changes"}},
 		{path + "#there", path + "#there", 0, []string{"no guarantee changes; ", "claims have no answer on either side"}},
 		{path + ".none", "nats", 3, []string{"no such file"}},
-		{os.Args[0], "nats", 3, []string{os.Args[0]}},
+		{program, "nats", 3, []string{program}},
 	} {
 		for _, format := range []string{"text", "markdown"} {
 			stdout, stderr, code := onceline(t.Context(), "diff", c.from, c.to, "--format", format)

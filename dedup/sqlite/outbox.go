@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/onceline/onceline/dedup"
@@ -22,10 +23,11 @@ var _ dedup.OutboxDriver[*sql.Tx] = (*Store)(nil)
 // AddOutbox implements [dedup.OutboxDriver].
 func (s *Store) AddOutbox(ctx context.Context, tx *sql.Tx, topic string, rows []dedup.OutboxRow) error {
 	now := s.o.Now().UnixMicro()
+	add := tx.StmtContext(ctx, s.add)
+	defer add.Close()
 	for i := range rows {
 		r := &rows[i]
-		if _, err := tx.ExecContext(ctx, `INSERT INTO onceline_outbox (topic, lane, hash, at, added, id, key, meta, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			topic, r.Lane, r.Hash, r.Time.UnixMicro(), now, []byte(r.ID), []byte(r.Key), r.Meta, some(r.Body)); err != nil {
+		if _, err := add.ExecContext(ctx, topic, r.Lane, r.Hash, r.Time.UnixMicro(), now, []byte(r.ID), []byte(r.Key), r.Meta, some(r.Body)); err != nil {
 			return fmt.Errorf("dedup/sqlite: outbox: %w", err)
 		}
 	}
@@ -51,6 +53,9 @@ func outboxSlack(bound time.Duration) time.Duration {
 // last one settles the rows of those that are still this turn's. Those of a relay
 // that was killed are free when its lease is over: turn.Bound and some seconds.
 func (s *Store) RelayOutbox(ctx context.Context, turn dedup.OutboxTurn, send func(rows []dedup.OutboxRow) []dedup.OutboxFate) (int, error) {
+	if err := s.relay.prepare(ctx, s.db); err != nil {
+		return 0, wrapRelay(err)
+	}
 	t := outboxTurn{s, turn, rand.Int64()}
 	if turn.Owner > 0 {
 		t.number = -turn.Owner // what is below 0 holds up no later owner
@@ -87,11 +92,14 @@ type outboxTurn struct {
 }
 
 const (
+	addText = "INSERT INTO onceline_outbox (topic, lane, hash, at, added, id, key, meta, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 	// A row that may be sent now.
 	outboxDueText = "o.topic = @topic AND o.state = 0 AND (o.due IS NULL OR o.due <= @now)"
-	// Lanes with such rows, which nobody has. It is no EXISTS, of which SQLite makes a join
-	// that reads all rows of the lane.
-	lanesText = `WITH RECURSIVE g (lane) AS (SELECT 0 UNION ALL SELECT lane + 1 FROM g WHERE lane < @lanes - 1)
+	// Lanes with such rows, which nobody has. It goes from one lane with rows to the next,
+	// and doesn't look at those that are empty. It is no EXISTS, of which SQLite makes a
+	// join that reads all rows of the lane.
+	lanesText = `WITH RECURSIVE g (lane) AS (SELECT min(lane) FROM onceline_outbox WHERE topic = @topic AND state = 0
+		UNION ALL SELECT (SELECT min(n.lane) FROM onceline_outbox n WHERE n.topic = @topic AND n.state = 0 AND n.lane > g.lane) FROM g WHERE g.lane IS NOT NULL)
 	SELECT g.lane FROM g WHERE (SELECT 1 FROM onceline_outbox o WHERE ` + outboxDueText + ` AND o.lane = g.lane LIMIT 1)
 	AND NOT EXISTS (SELECT 1 FROM onceline_outbox_lane l WHERE l.topic = @topic AND l.lane = g.lane AND l.until > @now AND (@owner = 0 OR l.turn >= 0))
 	ORDER BY (g.lane + @lanes - @first) % @lanes LIMIT @limit`
@@ -116,8 +124,45 @@ const (
 	failedText = `UPDATE onceline_outbox SET state = @state, attempts = attempts + 1, reason = @reason, due = CASE WHEN @state = 0 THEN @now + @delay END,
 		tried = CASE WHEN @maybe THEN coalesce(tried, (SELECT since FROM onceline_outbox_lane l WHERE l.topic = @topic AND l.lane = @lane)) ELSE tried END
 		WHERE seq = @seq`
-	endText = "UPDATE onceline_outbox_lane SET upto = 0, until = 0 WHERE topic = @topic AND turn = @turn"
+	clearText = "UPDATE onceline_outbox_lane SET upto = 0 WHERE topic = @topic AND lane IN (SELECT value FROM json_each(@lanes))"
+	ownText   = "SELECT lane FROM onceline_outbox_lane WHERE topic = @topic AND turn = @turn"
+	sentText  = "DELETE FROM onceline_outbox WHERE seq = ?"
+	endText   = "UPDATE onceline_outbox_lane SET upto = 0, until = 0 WHERE topic = @topic AND turn = @turn"
 )
+
+// relayStatements are what a turn of a relay sends, prepared at the first one: a store
+// whose outbox nobody relays doesn't need them.
+type relayStatements struct {
+	mu                                                          sync.Mutex
+	lanes, leftover, clear, read, lease, own, sent, failed, end *sql.Stmt
+}
+
+func (r *relayStatements) all() []*sql.Stmt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return []*sql.Stmt{r.lanes, r.leftover, r.clear, r.read, r.lease, r.own, r.sent, r.failed, r.end}
+}
+
+func (r *relayStatements) prepare(ctx context.Context, db *sql.DB) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range []struct {
+		stmt **sql.Stmt
+		text string
+	}{
+		{&r.lanes, lanesText}, {&r.leftover, leftoverText}, {&r.clear, clearText}, {&r.read, readText}, {&r.lease, leaseText},
+		{&r.own, ownText}, {&r.sent, sentText}, {&r.failed, failedText}, {&r.end, endText},
+	} {
+		if *s.stmt == nil {
+			var err error
+			if *s.stmt, err = db.PrepareContext(ctx, s.text); err != nil {
+				*s.stmt = nil
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // take leases lanes and returns rows of them.
 func (t *outboxTurn) take(ctx context.Context, tx *sql.Tx) ([]dedup.OutboxRow, error) {
@@ -125,12 +170,14 @@ func (t *outboxTurn) take(ctx context.Context, tx *sql.Tx) ([]dedup.OutboxRow, e
 	named := func(name string, v any) sql.NamedArg { return sql.Named(name, v) }
 	topic, clock := named("topic", t.Topic), named("now", now.UnixMicro())
 	lanes := []int64{}
-	err := each(ctx, tx, func(scan func(...any) error) error {
+	free, err := tx.StmtContext(ctx, t.relay.lanes).
+		QueryContext(ctx, topic, clock, named("lanes", dedup.OutboxLanes), named("first", t.First), named("limit", t.Lanes), named("owner", t.Owner))
+	err = eachOf(free, err, func(scan func(...any) error) error {
 		var lane int64
 		err := scan(&lane)
 		lanes = append(lanes, lane)
 		return err
-	}, lanesText, topic, clock, named("lanes", dedup.OutboxLanes), named("first", t.First), named("limit", t.Lanes), named("owner", t.Owner))
+	})
 	if err != nil || len(lanes) == 0 {
 		return nil, err
 	}
@@ -139,14 +186,14 @@ func (t *outboxTurn) take(ctx context.Context, tx *sql.Tx) ([]dedup.OutboxRow, e
 		return nil, err
 	}
 	in := named("lanes", string(list))
-	if _, err := tx.ExecContext(ctx, leftoverText, topic, in); err != nil {
-		return nil, err
-	}
-	if _, err := tx.ExecContext(ctx, "UPDATE onceline_outbox_lane SET upto = 0 WHERE topic = @topic AND lane IN (SELECT value FROM json_each(@lanes))", topic, in); err != nil {
-		return nil, err
+	for _, stmt := range []*sql.Stmt{t.relay.leftover, t.relay.clear} {
+		if _, err := tx.StmtContext(ctx, stmt).ExecContext(ctx, topic, in); err != nil {
+			return nil, err
+		}
 	}
 	var rows []dedup.OutboxRow
-	err = each(ctx, tx, func(scan func(...any) error) error {
+	read, err := tx.StmtContext(ctx, t.relay.read).QueryContext(ctx, topic, clock, in, named("pass", t.Pass), named("limit", t.Rows), named("bytes", t.Bytes))
+	err = eachOf(read, err, func(scan func(...any) error) error {
 		var r dedup.OutboxRow
 		var id, key []byte
 		var at, age int64
@@ -154,7 +201,7 @@ func (t *outboxTurn) take(ctx context.Context, tx *sql.Tx) ([]dedup.OutboxRow, e
 		r.ID, r.Key, r.Time, r.Age = string(id), string(key), time.UnixMicro(at), max(time.Duration(age)*time.Microsecond, 0)
 		rows = append(rows, r)
 		return err
-	}, readText, topic, clock, in, named("pass", t.Pass), named("limit", t.Rows), named("bytes", t.Bytes))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +210,9 @@ func (t *outboxTurn) take(ctx context.Context, tx *sql.Tx) ([]dedup.OutboxRow, e
 		upto[rows[i].Lane] = rows[i].Seq
 	}
 	until := named("until", now.Add(t.Bound+outboxSlack(t.Bound)).UnixMicro())
+	lease := tx.StmtContext(ctx, t.relay.lease)
 	for lane, seq := range upto {
-		if _, err := tx.ExecContext(ctx, leaseText, topic, named("lane", lane), named("upto", seq), clock, named("turn", t.number), until); err != nil {
+		if _, err := lease.ExecContext(ctx, topic, named("lane", lane), named("upto", seq), clock, named("turn", t.number), until); err != nil {
 			return nil, err
 		}
 	}
@@ -174,36 +222,48 @@ func (t *outboxTurn) take(ctx context.Context, tx *sql.Tx) ([]dedup.OutboxRow, e
 // settle does with the rows of the lanes that are still the turn's what fates say.
 func (t *outboxTurn) settle(ctx context.Context, tx *sql.Tx, rows []dedup.OutboxRow, fates []dedup.OutboxFate) error {
 	ours := map[int]bool{}
-	err := each(ctx, tx, func(scan func(...any) error) error {
+	topic, turn := sql.Named("topic", t.Topic), sql.Named("turn", t.number)
+	own, err := tx.StmtContext(ctx, t.relay.own).QueryContext(ctx, topic, turn)
+	err = eachOf(own, err, func(scan func(...any) error) error {
 		var lane int
 		err := scan(&lane)
 		ours[lane] = true
 		return err
-	}, "SELECT lane FROM onceline_outbox_lane WHERE topic = ? AND turn = ?", t.Topic, t.number)
+	})
 	if err != nil {
 		return err
 	}
+	sent, failed := tx.StmtContext(ctx, t.relay.sent), (*sql.Stmt)(nil)
 	for i := range rows {
 		f := &fates[i]
 		switch {
 		case f.State == dedup.OutboxLeft || !ours[rows[i].Lane]:
 		case f.State == dedup.OutboxSent:
-			_, err = tx.ExecContext(ctx, "DELETE FROM onceline_outbox WHERE seq = ?", rows[i].Seq)
+			_, err = sent.ExecContext(ctx, rows[i].Seq)
 		default:
-			_, err = tx.ExecContext(ctx, failedText, sql.Named("state", int(f.State-dedup.OutboxAgain)), sql.Named("reason", strings.ToValidUTF8(f.Reason, "?")),
+			if failed == nil {
+				failed = tx.StmtContext(ctx, t.relay.failed)
+			}
+			_, err = failed.ExecContext(ctx, sql.Named("state", int(f.State-dedup.OutboxAgain)), sql.Named("reason", strings.ToValidUTF8(f.Reason, "?")),
 				sql.Named("now", t.o.Now().UnixMicro()), sql.Named("delay", f.Delay.Microseconds()), sql.Named("maybe", f.Maybe),
-				sql.Named("topic", t.Topic), sql.Named("lane", rows[i].Lane), sql.Named("seq", rows[i].Seq))
+				topic, sql.Named("lane", rows[i].Lane), sql.Named("seq", rows[i].Seq))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	_, err = tx.ExecContext(ctx, endText, sql.Named("topic", t.Topic), sql.Named("turn", t.number))
+	_, err = tx.StmtContext(ctx, t.relay.end).ExecContext(ctx, topic, turn)
 	return err
 }
 
+// each calls f for each row of a query's answer.
 func each(ctx context.Context, tx *sql.Tx, f func(scan func(...any) error) error, query string, args ...any) error {
 	rows, err := tx.QueryContext(ctx, query, args...)
+	return eachOf(rows, err, f)
+}
+
+// eachOf calls f for each row of an answer.
+func eachOf(rows *sql.Rows, err error, f func(scan func(...any) error) error) error {
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,9 @@ type Store struct {
 	engine sqltx.Engine
 	o      Options
 
-	insert, insertTimed, move *sql.Stmt
+	insert, insertTimed, move, add *sql.Stmt
+
+	relay relayStatements
 }
 
 var (
@@ -129,6 +131,7 @@ func (s *Store) start(ctx context.Context) error {
 	for stmt, query := range map[**sql.Stmt]string{
 		&s.insert:      "INSERT INTO onceline_marker (key, seen) VALUES (?, ?) ON CONFLICT DO NOTHING",
 		&s.insertTimed: "INSERT INTO onceline_marker_timed (key) SELECT ?1 WHERE ?1 >= (SELECT key FROM onceline_floor) ON CONFLICT DO NOTHING",
+		&s.add:         addText,
 		&s.move:        "UPDATE onceline_position SET last = ? WHERE consumer = ? AND topic = ? AND epoch = ? AND partition = ? AND last = ?",
 	} {
 		var err error
@@ -147,7 +150,7 @@ func (s *Store) DB() *sql.DB { return s.db }
 // Close closes the database if Open opened it.
 func (s *Store) Close() error {
 	var errs []error
-	for _, stmt := range []*sql.Stmt{s.insert, s.insertTimed, s.move} {
+	for _, stmt := range append(s.relay.all(), s.insert, s.insertTimed, s.move, s.add) {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
 		}

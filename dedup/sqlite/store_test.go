@@ -3,7 +3,11 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/onceline/onceline/dedup/internal/storetest"
@@ -16,8 +20,37 @@ func open(t *testing.T, o sqlite.Options) *sqlite.Store {
 	return openFile(t, filepath.Join(t.TempDir(), "a b?c#d%.db"), o)
 }
 
+// made is a file with a store's tables and a ledger, for a test to begin with: to make
+// them each time takes longer than most tests.
+var made = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "onceline")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "a.db")
+	s, err := sqlite.Open(context.Background(), path, sqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.DB().Exec("CREATE TABLE ledger (id TEXT NOT NULL)")
+	if err = errors.Join(err, s.Close()); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
 func openFile(t *testing.T, path string, o sqlite.Options) *sqlite.Store {
 	t.Helper()
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		b, err := made()
+		if err == nil {
+			err = os.WriteFile(path, b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	s, err := sqlite.Open(t.Context(), path, o)
 	if err != nil {
 		t.Fatal(err)
@@ -27,9 +60,6 @@ func openFile(t *testing.T, path string, o sqlite.Options) *sqlite.Store {
 			t.Error(err)
 		}
 	})
-	if _, err := s.DB().Exec("CREATE TABLE IF NOT EXISTS ledger (id TEXT NOT NULL)"); err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 

@@ -13,90 +13,74 @@ import (
 	"github.com/onceline/onceline/localstack"
 )
 
-// TestRights: the rights that docs/cloud.md asks for are those that a run of all
-// claims uses, and its cleanup: none is missing, none is too much.
-func TestRights(t *testing.T) {
-	t.Parallel()
+// rights are what a cloud asks of those who run the suite there. A target's run on the
+// model, traced, shows which it uses.
+type rights struct {
+	section string // of docs/cloud.md
+	target  func(starter) conformance.Target
+	start   starter
+	of      func(line string) []string                // a line of the model's trace
+	said    func(t *testing.T, block string) []string // by the section's block
+}
+
+// cloudRights are those of one configuration of each cloud, which asks for all that
+// the others do.
+var cloudRights = []rights{
+	{"Amazon SQS", func(start starter) conformance.Target {
+		return clocked(sqsFIFOTarget(), start, "", openSQS, oneName(".fifo"))
+	}, startModel(localstack.StartSQS), sqsRight, saidByAWS},
+	{"Google Pub/Sub", func(start starter) conformance.Target {
+		return clocked(pubsubExactlyOnceTarget(), start, "?exactly-once=true", openPubSub(true), oneName(""))
+	}, startModel(localstack.StartPubSub), pubsubRight, saidByGoogle},
+	{"Azure Service Bus", func(start starter) conformance.Target {
+		return clocked(serviceBusSessionsTarget(), start, "?sessions=true", openServiceBus, oneName(""))
+	}, startModel(localstack.StartServiceBus), serviceBusRight, saidByAzure},
+}
+
+// traced starts models which tell their requests.
+func (r rights) traced(to *counter) starter {
+	return func(ctx context.Context) (*localstack.Model, error) {
+		m, err := r.start(ctx)
+		if err == nil {
+			m.Trace(to.line)
+		}
+		return m, err
+	}
+}
+
+// check holds the rights that docs/cloud.md asks for to those that a run of all
+// claims used, and its cleanup: none is missing, none is too much.
+func (r rights) check(t *testing.T, requests *counter) {
+	t.Helper()
 	page, err := os.ReadFile("../../../docs/cloud.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One configuration of each asks for all that the others do.
-	for _, c := range []struct {
-		name   string
-		start  starter
-		target func(starter) conformance.Target
-		right  func(line string) []string
-		said   func(t *testing.T, block string) []string
-	}{
-		{"Amazon SQS", startModel(localstack.StartSQS), func(start starter) conformance.Target {
-			return clocked(sqsFIFOTarget(), start, "", openSQS, oneName(".fifo"))
-		}, sqsRight, saidByAWS},
-		{"Google Pub/Sub", startModel(localstack.StartPubSub), func(start starter) conformance.Target {
-			return clocked(pubsubExactlyOnceTarget(), start, "?exactly-once=true", openPubSub(true), oneName(""))
-		}, pubsubRight, saidByGoogle},
-		{"Azure Service Bus", startModel(localstack.StartServiceBus), func(start starter) conformance.Target {
-			return clocked(serviceBusSessionsTarget(), start, "?sessions=true", openServiceBus, oneName(""))
-		}, serviceBusRight, saidByAzure},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			requests := new(counter)
-			traced := func(start starter) starter {
-				return func(ctx context.Context) (*localstack.Model, error) {
-					m, err := start(ctx)
-					if err == nil {
-						m.Trace(requests.line)
-					}
-					return m, err
-				}
-			}
-			target := withoutPurge(c.target(traced(c.start)))
-			target.Soak = quickSoak
-			if _, err := conformance.Run(t.Context(), target, conformance.Options{}); err != nil {
-				t.Fatal(err)
-			}
-			cleanUp(t, traced(c.start))
-			used := map[string]string{}
-			for _, line := range requests.lines {
-				for _, right := range c.right(line) {
-					used[right] = line
-				}
-			}
-			_, section, _ := strings.Cut(string(page), "### "+c.name+"\n")
-			_, block, _ := strings.Cut(section, "\n```")
-			_, block, _ = strings.Cut(block, "\n")
-			block, _, _ = strings.Cut(block, "```")
-			said := c.said(t, block)
-			if !slices.IsSorted(said) && c.name != "Amazon SQS" {
-				t.Errorf("the rights are out of order: %v", said)
-			}
-			for right, line := range used {
-				if !slices.Contains(said, right) {
-					t.Errorf("%s is used and not listed: %s", right, line)
-				}
-			}
-			for _, right := range said {
-				if used[right] == "" {
-					t.Errorf("%s is listed and not used", right)
-				}
-			}
-		})
-	}
-}
-
-// withoutPurge is a target that is emptied by nobody, as those in a cloud are.
-func withoutPurge(t conformance.Target) conformance.Target {
-	start := t.Start
-	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
-		i, err := start(ctx)
-		if err == nil {
-			i.Purge = nil
+	cleanUp(t, r.traced(requests))
+	used := map[string]string{}
+	for _, line := range requests.lines {
+		for _, right := range r.of(line) {
+			used[right] = line
 		}
-		return i, err
 	}
-	t.Private = t.Start
-	return t
+	_, section, _ := strings.Cut(string(page), "### "+r.section+"\n")
+	_, block, _ := strings.Cut(section, "\n```")
+	_, block, _ = strings.Cut(block, "\n")
+	block, _, _ = strings.Cut(block, "```")
+	said := r.said(t, block)
+	if !slices.IsSorted(said) && r.section != "Amazon SQS" {
+		t.Errorf("the rights are out of order: %v", said)
+	}
+	for right, line := range used {
+		if !slices.Contains(said, right) {
+			t.Errorf("%s is used and not listed: %s", right, line)
+		}
+	}
+	for _, right := range said {
+		if used[right] == "" {
+			t.Errorf("%s is listed and not used", right)
+		}
+	}
 }
 
 // cleanUp is what a run's end asks.
@@ -125,11 +109,12 @@ func cleanUp(t *testing.T, start starter) {
 }
 
 // sqsRight reads the model's trace: an operation, then its queue. A batch is the
-// single call's right, and a queue that is made with tags needs that of tagging.
+// single call's right, and a queue that is made with tags needs that of tagging. No
+// cloud's queue is purged: its target has no Purge.
 func sqsRight(line string) []string {
 	op := strings.TrimSuffix(strings.Fields(line)[0], "Batch")
-	if op == "?" {
-		return nil // its caller was gone before it said what it asks
+	if op == "?" || op == "PurgeQueue" { // a caller may be gone before it said what it asks
+		return nil
 	}
 	if op == "CreateQueue" {
 		return []string{"sqs:CreateQueue", "sqs:TagQueue"}

@@ -115,6 +115,25 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+// TestComposeTransactions: where a broker's transactions are for streams that Ensure made
+// for them alone, as NATS's are, the URL asks for that, and the claims have answers.
+func TestComposeTransactions(t *testing.T) {
+	t.Parallel()
+	for _, e := range compose.Endpoints() {
+		if e.Name != "nats" {
+			continue
+		}
+		e.URL = moved(t, e.URL, standIn(t, e.Service))
+		for _, f := range asked(t, composeTarget(e), boundary.TxnScope, boundary.TxnAtomic) {
+			if f.Verdict != report.Equal {
+				t.Errorf("%s: %s: observed %q, declared %q: %s", f.Claim, f.Verdict, f.Observed, f.Declared, f.Reason)
+			}
+		}
+		return
+	}
+	t.Error("docker-compose.yml has no such service")
+}
+
 // TestComposeIsAbsent: a service that isn't up is no failure, and the report says
 // what brings it up.
 func TestComposeIsAbsent(t *testing.T) {
@@ -217,6 +236,25 @@ func TestPlaintext(t *testing.T) {
 func TestTLSTarget(t *testing.T) {
 	t.Parallel()
 	answersByConnection(t, rabbitOverTLS(t), boundary.PublishHalfOpen, boundary.DeliverHalfOpen)
+}
+
+// TestTLSHalfOpen: a client that makes connections as it needs them has made them when
+// the network falls silent. What it sends over one whose handshake never ends is surely
+// not sent, and its honest answer would look like a guess.
+func TestTLSHalfOpen(t *testing.T) {
+	t.Parallel()
+	m, err := localstack.StartSQS(t.Context())
+	closing(t, m, err)
+	g := newGate(t)
+	target, err := ByURL(fmt.Sprintf("sqs://%s/?anonymous=true&region=eu-central-1&tls=true&ca=%s", g.passAt(t, loopback, m.Address()), url.QueryEscape(g.ca)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range asked(t, target, boundary.PublishHalfOpen, boundary.SettleHalfOpen, boundary.DeliverHalfOpen) {
+		if f.Verdict != report.Equal {
+			t.Errorf("%s: %s: observed %q, declared %q: %s", f.Claim, f.Verdict, f.Observed, f.Declared, f.Reason)
+		}
+	}
 }
 
 // TestUnknownProtocol: the same for a protocol that no fault proxy knows.

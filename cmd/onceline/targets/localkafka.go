@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/onceline/onceline/broker"
-	"github.com/onceline/onceline/broker/boundary"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
 	"github.com/onceline/onceline/localstack"
@@ -43,16 +42,8 @@ func localKafka(p Progress) []conformance.Target {
 		kafkaServer(p, kafkaGroupTarget("kafka-group-tv1-local"), "?mode=group"+session, localstack.KafkaTransactionVersion(1)),
 		kafkaServer(p, kafkaShareTarget("kafka-share-local"), "?mode=share", localstack.KafkaConfig(lock)),
 		kafkaServer(p, kafkaGroupTarget("kafka-group-3"), "?mode=group"+session, localstack.KafkaBrokers(3), localstack.KafkaConfig(patient)),
-		long(kafkaServer(p, unsettled(kafkaShareTarget("kafka-share-3"), boundary.PublishAckReplicated,
-			"In two of four runs the messages came while the killed leader was down, in two only when it was back, over 100 s later (KAF-F-57); why, wasn't traced."),
-			"?mode=share", localstack.KafkaConfig(lock), localstack.KafkaBrokers(3), localstack.KafkaConfig(patient))),
+		long(kafkaServer(p, kafkaShareTarget("kafka-share-3"), "?mode=share", localstack.KafkaConfig(lock), localstack.KafkaBrokers(3), localstack.KafkaConfig(patient))),
 	}
-}
-
-// unsettled is t with a claim whose answer differs from run to run.
-func unsettled(t conformance.Target, claim boundary.Claim, why string) conformance.Target {
-	t.Unsettled = map[boundary.Claim]string{claim: why}
-	return t
 }
 
 // kafkaServer completes a target that runs Apache Kafka itself. query is added to

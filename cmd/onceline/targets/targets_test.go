@@ -31,27 +31,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestConformance asks one target of each broker; "onceline verify" asks all, with a
-// longer soak.
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for _, target := range []conformance.Target{targets.Memory(), targets.SQSFIFO(), targets.PubSubExactlyOnce(),
-		targets.ServiceBusSessions(), targets.RabbitMQQuorum(), targets.NATS(), targets.KafkaGroup()} {
-		seen[target.Broker] = true
-		target.Soak = 500 // verify's ten thousand take the race detector minutes
-		t.Run(target.Name, func(t *testing.T) {
-			t.Parallel()
-			conformance.Test(t, target)
-		})
-	}
-	for _, target := range targets.Embedded() {
-		if !seen[target.Broker] {
-			t.Errorf("no target of %s is asked", target.Broker)
-		}
-	}
-}
-
 func TestBoundariesAreComplete(t *testing.T) {
 	t.Parallel()
 	for _, target := range targets.Embedded() {

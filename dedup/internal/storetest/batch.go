@@ -49,7 +49,7 @@ func batch[T any](t *testing.T, s Setup[T]) {
 // them; their markers are gone, so that they are applied when they come again.
 func batchFailed[T any](t *testing.T, s Setup[T]) {
 	ctx := t.Context()
-	for _, every := range []int{1, 4, 16} {
+	for _, every := range []int{0, 1, 4, 16} {
 		o := quick
 		o.SavepointEvery = every
 		in := dedup.New[T](s.Driver, fmt.Sprint("every-", every), o)
