@@ -92,7 +92,7 @@ func Judge(p Pairing) Promise {
 		say("What the source brings twice the inbox finds, however late. But the relay's publish and the removal from the outbox aren't one transaction, and %s doesn't know IDs over a producer's restart: for each answer that is lost, and for what was under way at each kill, there is one more copy with the same ID.", p.To.Broker)
 		say("The consumers behind it need an inbox of their own, which makes their effects happen once.")
 		if Transacts(p.To) {
-			say("In transactions of %s the relay would make no copies: with PostgreSQL or SQLite, and without --no-transactions.", p.To.Broker)
+			say("In transactions of %s the relay would make no copies: with a database that can keep a record of them, and without --no-transactions.", p.To.Broker)
 		}
 	case remembers:
 		out.Grade = WithinWindow

@@ -235,7 +235,7 @@ func (r *Relay) delay(failures int) time.Duration {
 func (r *Relay) work(ctx, hard context.Context, first int) error {
 	storeFailures := 0
 	for ctx.Err() == nil {
-		woken := r.woken.Load()
+		woken, began := r.woken.Load(), time.Now()
 		t := r.turn(ctx, hard, first)
 		first = (first + 1 + int(r.o.Rand()*8)) % OutboxLanes
 		wait := r.o.Poll
@@ -253,6 +253,11 @@ func (r *Relay) work(ctx, hard context.Context, first int) error {
 			wait = r.delay(int(r.failures.Load()))
 		case t.sent+t.stopped > 0:
 			r.Wake() // for another worker: there may be more
+			if r.tx != nil && t.sent < r.o.Batch/2 {
+				// Four writes to the store for these few, and whoever adds to the outbox
+				// waits for them: more come together if half of the time is theirs.
+				pause(ctx, min(time.Since(began), r.o.Poll), nil)
+			}
 			continue
 		case r.woken.Load() != woken:
 			// What the wake was for may have come after this turn looked, and another

@@ -32,7 +32,8 @@ import (
 // # Cost
 //
 // One transaction of the broker and two more writes to the store for each turn, so the
-// default of Batch is 500. Workers is 1. The messages of a key may be in one Publish, for
+// default of Batch is 500, and a turn with less than half of that is followed by a pause
+// as long as it took, in which more come together. Workers is 1. The messages of a key may be in one Publish, for
 // they are there all or not at all. Window and Margin have no meaning: no ID has to be
 // remembered.
 //

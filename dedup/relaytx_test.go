@@ -143,6 +143,50 @@ func onTxRig(t *testing.T, f func(t *testing.T, r *txRig)) {
 	})
 }
 
+// TestTransactionalRelayPaced: messages that come one after another are sent several at a
+// time, and the store has half of its time for who adds them; full turns follow each other
+// at once.
+func TestTransactionalRelayPaced(t *testing.T) {
+	onTxRig(t, func(t *testing.T, r *txRig) {
+		slow := func(do func() (bool, error)) (bool, error) {
+			time.Sleep(50 * time.Millisecond) // of the bubble
+			return do()
+		}
+		r.store.prepare, r.store.settle = slow, slow
+		relay := r.relay()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- relay.Run(ctx) }()
+		sent := func(n int) {
+			t.Helper()
+			for relay.Stats().Sent() < uint64(n) {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		began := time.Now()
+		sent(txMessages) // three turns
+		if took := time.Since(began); took < 250*time.Millisecond || took > 310*time.Millisecond {
+			t.Errorf("full turns take %v", took)
+		}
+		time.Sleep(time.Second)
+		full := relay.Stats().Publishes
+		for i := range 40 { // 10 ms apart
+			r.write(txMessages+i, 1, "")
+			relay.Wake()
+			time.Sleep(10 * time.Millisecond)
+		}
+		sent(txMessages + 40)
+		// A turn in 200 ms, and not in 100.
+		if n := relay.Stats().Publishes - full; n > 4 {
+			t.Errorf("%d turns for 40 messages in 400 ms", n)
+		}
+		stop()
+		r.must(<-ended)
+		r.must(relay.Close(t.Context()))
+		r.once(txMessages + 40)
+	})
+}
+
 // TestTransactionalRelayKilled: a relay ends at each step, as by a kill, and the next one
 // sends the rest: each message once (MassTransit/MassTransit#3791).
 func TestTransactionalRelayKilled(t *testing.T) {

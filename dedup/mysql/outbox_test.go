@@ -234,3 +234,15 @@ func outboxVerify(t *testing.T, db *sql.DB) {
 		t.Error(err)
 	}
 }
+
+func TestLongOutbox(t *testing.T) {
+	server := start(t)
+	db := newDatabase(t, server, connect(t, server, ""))
+	storetest.LongOutbox(t, open(t, db, mysql.Options{}), func(t *testing.T, n int) {
+		query := []byte("INSERT INTO onceline_outbox (topic, lane, hash, at, added, id, ordering, meta, body) VALUES ")
+		for i := range n {
+			query = fmt.Appendf(query, "%s('long', %d, %d, 1, 1, %d, 'k', '', 'b')", []string{"", ", "}[min(i, 1)], i%64, 1+i%200, i)
+		}
+		exec(t, db, string(query))
+	})
+}

@@ -284,7 +284,8 @@ func (t *outboxTurn) some(ctx context.Context, tx *sql.Tx, marked bool) ([]dedup
 
 // ofEach returns up to limit rows of each lane, and whether one may have more. A lane
 // is read in its own part of the statement, in the order of the index, so that it takes
-// no longer where a million wait.
+// no longer where a million wait; the planner, which knows little of a table that was
+// filled a moment ago, is held to that index, and to the one of what stops a key.
 func (t *outboxTurn) ofEach(ctx context.Context, tx *sql.Tx, marked bool, limit int) (rows []dedup.OutboxRow, sizes []int, more bool, err error) {
 	clock := t.clock()
 	var query strings.Builder
@@ -300,9 +301,9 @@ func (t *outboxTurn) ofEach(ctx context.Context, tx *sql.Tx, marked bool, limit 
 		if t.Pass {
 			stopped = ""
 		}
-		fmt.Fprintf(&query, `(SELECT o.seq, o.lane, o.hash, o.attempts, %s - coalesce(o.tried, l.since, %[1]s), length(o.body) FROM onceline_outbox o
+		fmt.Fprintf(&query, `(SELECT o.seq, o.lane, o.hash, o.attempts, %s - coalesce(o.tried, l.since, %[1]s), length(o.body) FROM onceline_outbox o FORCE INDEX (onceline_outbox_waiting)
 			%s onceline_outbox_lane l ON l.topic = o.topic AND l.lane = o.lane AND l.upto >= o.seq WHERE %s AND o.lane = %d
-			AND (o.hash = 0 OR NOT EXISTS (SELECT 1 FROM onceline_outbox b WHERE b.topic = o.topic AND b.blocks = o.hash AND b.seq < o.seq AND (%sb.state = 0 AND b.due > %[1]s)))
+			AND (o.hash = 0 OR NOT EXISTS (SELECT 1 FROM onceline_outbox b FORCE INDEX (onceline_outbox_blocks) WHERE b.topic = o.topic AND b.blocks = o.hash AND b.seq < o.seq AND (%sb.state = 0 AND b.due > %[1]s)))
 			ORDER BY o.seq LIMIT %[6]d)`, clock, join, t.due(), lane, stopped, limit)
 	}
 	counts := map[int]int{}

@@ -116,3 +116,20 @@ func TestRelayFrozen(t *testing.T) {
 		t.Errorf("%v, %v, sent %v", b, err, to.ids)
 	}
 }
+
+func TestLongOutbox(t *testing.T) {
+	t.Parallel()
+	p := connect(t, start(t), 2)
+	s, schema := open(t, p, postgres.Options{})
+	storetest.LongOutbox(t, s, func(t *testing.T, n int) {
+		c, err := p.take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { p.free <- c }()
+		if _, err := c.Exec(t.Context(), `INSERT INTO `+pgx.Identifier{schema, "onceline_outbox"}.Sanitize()+` (topic, lane, hash, at, id, key, meta, body)
+			SELECT 'long', i % 64, 1 + i % 200, 1, i::text::bytea, 'k', '', 'b' FROM generate_series(1, $1::int) i`, n); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

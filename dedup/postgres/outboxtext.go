@@ -33,9 +33,11 @@ const (
 	// ... and of whose key no earlier one is stopped or waits.
 	outboxFreeText = `(o.hash = 0 OR NOT EXISTS (SELECT 1 FROM {outbox} b WHERE b.topic = o.topic AND b.hash = o.hash AND b.seq < o.seq
 		AND (b.state <> 0 OR b.due IS NOT NULL) AND (b.state <> 0 AND NOT @pass::boolean OR b.state = 0 AND b.due > {now})))`
-	// Lanes with rows that may be sent, from one on, whose lock was had.
+	// Lanes with rows that may be sent, from one on, whose lock was had. Each lane is looked
+	// up by the index, however many rows wait: that is what LATERAL and LIMIT hold the
+	// planner to, here and below.
 	lanesText = `WITH l AS MATERIALIZED (SELECT g.lane FROM generate_series(0, {lanes} - 1) g (lane)
-		WHERE EXISTS (SELECT 1 FROM {outbox} o WHERE ` + outboxDueText + ` AND o.lane = g.lane)
+		CROSS JOIN LATERAL (SELECT FROM {outbox} o WHERE ` + outboxDueText + ` AND o.lane = g.lane LIMIT 1) o
 		ORDER BY (g.lane + {lanes} - @first::int) % {lanes})
 	SELECT l.lane::bigint FROM l WHERE pg_try_advisory_xact_lock(hashtext(@lock::text), l.lane) LIMIT @limit::bigint`
 	// Of the lanes that a turn has marked, those that still are, and whose lock was
@@ -47,16 +49,19 @@ const (
 		WHERE l.topic = @topic AND l.lane = ANY (@lanes::text::int[]) AND l.upto > 0
 		AND o.topic = l.topic AND o.lane = l.lane AND o.seq <= l.upto AND o.state = 0 AND o.tried IS NULL)
 	UPDATE {lane} SET upto = 0 WHERE topic = @topic AND lane = ANY (@lanes::text::int[]) AND upto > 0`
-	markText = `INSERT INTO {lane} (topic, lane, upto, since, turn)
-		SELECT @topic, c.lane, max(c.seq), {now}, @turn::bigint FROM (SELECT o.lane, o.seq FROM {outbox} o
-			WHERE ` + outboxDueText + ` AND o.lane = ANY (@lanes::text::int[]) AND ` + outboxFreeText + ` ORDER BY o.seq LIMIT @limit::bigint) c GROUP BY c.lane
+	// The first rows of each lane that may be sent, which the index has in their order.
+	firstText = `CROSS JOIN LATERAL (SELECT o.seq FROM {outbox} o WHERE ` + outboxDueText + ` AND o.lane = g.lane AND ` + outboxFreeText
+	markText  = `INSERT INTO {lane} (topic, lane, upto, since, turn)
+		SELECT @topic, c.lane, max(c.seq), {now}, @turn::bigint FROM (SELECT g.lane, f.seq FROM unnest(@lanes::text::int[]) g (lane)
+			` + firstText + ` ORDER BY o.seq LIMIT @limit::bigint) f
+			ORDER BY f.seq LIMIT @limit::bigint) c GROUP BY c.lane
 		ON CONFLICT (topic, lane) DO UPDATE SET upto = excluded.upto, since = excluded.since, turn = excluded.turn`
 	readText = `SELECT seq, lane::bigint, hash, id, key, meta, body, at, attempts::bigint, age FROM (
 		SELECT r.*, sum(octet_length(r.body)) OVER (ORDER BY r.seq) - octet_length(r.body) AS before FROM (
-			SELECT o.seq, o.lane, o.hash, o.id, o.key, o.meta, o.body, o.at, o.attempts, {now} - coalesce(o.tried, l.since, {now}) AS age
-			FROM {outbox} o LEFT JOIN {lane} l ON l.topic = o.topic AND l.lane = o.lane AND l.upto >= o.seq
-			WHERE ` + outboxDueText + ` AND o.lane = ANY (@lanes::text::int[]) AND (NOT @guard::boolean OR l.upto IS NOT NULL) AND ` + outboxFreeText + `
-			ORDER BY o.seq LIMIT @limit::bigint) r) q
+			SELECT o.seq, o.lane, o.hash, o.id, o.key, o.meta, o.body, o.at, o.attempts, {now} - coalesce(o.tried, c.since, {now}) AS age
+			FROM (SELECT f.seq, CASE WHEN l.upto >= f.seq THEN l.since END AS since FROM unnest(@lanes::text::int[]) g (lane) LEFT JOIN {lane} l ON l.topic = @topic AND l.lane = g.lane
+				` + firstText + ` AND (NOT @guard::boolean OR l.upto >= o.seq) ORDER BY o.seq LIMIT @limit::bigint) f
+				ORDER BY f.seq LIMIT @limit::bigint) c JOIN {outbox} o ON o.seq = c.seq) r) q
 	WHERE before < @bytes::bigint ORDER BY seq`
 	sentText   = "DELETE FROM {outbox} WHERE seq = ANY (@seqs::text::bigint[])"
 	failedText = `UPDATE {outbox} o SET state = f.state, attempts = o.attempts + 1, reason = f.reason, due = CASE WHEN f.state = 0 THEN {now} + f.delay END,

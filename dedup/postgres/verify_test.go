@@ -108,7 +108,11 @@ func TestIsolation(t *testing.T) {
 // it its claim.
 func TestTimeouts(t *testing.T) {
 	p := connect(t, start(t), 2)
-	s, schema := open(t, p, postgres.Options{IdleTimeout: 50e6, StatementTimeout: 100e6})
+	_, schema := open(t, p, postgres.Options{}) // tables are made without these limits
+	s, err := postgres.New(p, postgres.Options{Schema: schema, IdleTimeout: 50e6, StatementTimeout: 100e6})
+	if err != nil {
+		t.Fatal(err)
+	}
 	in := dedup.New[pgx.Tx](s, "c", dedup.Options{Attempts: 1})
 	frozen, thawed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {

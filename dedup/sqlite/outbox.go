@@ -96,24 +96,28 @@ const (
 	// A row that may be sent now.
 	outboxDueText = "o.topic = @topic AND o.state = 0 AND (o.due IS NULL OR o.due <= @now)"
 	// Lanes with such rows, which nobody has. It goes from one lane with rows to the next,
-	// and doesn't look at those that are empty.
+	// and doesn't look at those that are empty. It is no EXISTS, of which SQLite makes a
+	// join that reads all rows of the lane.
 	lanesText = `WITH RECURSIVE g (lane) AS (SELECT min(lane) FROM onceline_outbox WHERE topic = @topic AND state = 0
 		UNION ALL SELECT (SELECT min(n.lane) FROM onceline_outbox n WHERE n.topic = @topic AND n.state = 0 AND n.lane > g.lane) FROM g WHERE g.lane IS NOT NULL)
-	SELECT g.lane FROM g WHERE EXISTS (SELECT 1 FROM onceline_outbox o WHERE ` + outboxDueText + ` AND o.lane = g.lane)
+	SELECT g.lane FROM g WHERE (SELECT 1 FROM onceline_outbox o WHERE ` + outboxDueText + ` AND o.lane = g.lane LIMIT 1)
 	AND NOT EXISTS (SELECT 1 FROM onceline_outbox_lane l WHERE l.topic = @topic AND l.lane = g.lane AND l.until > @now AND (@owner = 0 OR l.turn >= 0))
 	ORDER BY (g.lane + @lanes - @first) % @lanes LIMIT @limit`
 	// Rows that a relay which ended may have sent get the time on them.
-	leftoverText = `UPDATE onceline_outbox AS o SET tried = l.since FROM onceline_outbox_lane l
-		WHERE l.topic = @topic AND l.lane IN (SELECT value FROM json_each(@lanes)) AND l.upto > 0
-		AND o.topic = l.topic AND o.lane = l.lane AND o.seq <= l.upto AND o.state = 0 AND o.tried IS NULL`
-	// Rows of the lanes of whose key no earlier one is stopped or waits.
+	leftoverText = `UPDATE onceline_outbox AS o SET tried = (SELECT l.since FROM onceline_outbox_lane l WHERE l.topic = o.topic AND l.lane = o.lane)
+		WHERE o.seq IN (SELECT r.seq FROM onceline_outbox_lane l CROSS JOIN onceline_outbox r ON r.topic = l.topic AND r.lane = l.lane AND r.seq <= l.upto AND r.state = 0 AND r.tried IS NULL
+			WHERE l.topic = @topic AND l.lane IN (SELECT value FROM json_each(@lanes)) AND l.upto > 0)`
+	// Rows of the lanes of whose key no earlier one is stopped or waits: of each lane the
+	// first ones, which the index has in their order, and of those the first.
 	readText = `SELECT seq, lane, hash, id, key, meta, body, at, attempts, age FROM (
 		SELECT r.*, sum(length(r.body)) OVER (ORDER BY r.seq) - length(r.body) AS before FROM (
 			SELECT o.seq, o.lane, o.hash, o.id, o.key, o.meta, o.body, o.at, o.attempts, @now - coalesce(o.tried, @now) AS age
-			FROM onceline_outbox o WHERE ` + outboxDueText + ` AND o.lane IN (SELECT value FROM json_each(@lanes))
-			AND (o.hash = 0 OR NOT EXISTS (SELECT 1 FROM onceline_outbox b WHERE b.topic = o.topic AND b.hash = o.hash AND b.seq < o.seq
-				AND (b.state <> 0 OR b.due IS NOT NULL) AND (b.state <> 0 AND NOT @pass OR b.state = 0 AND b.due > @now)))
-			ORDER BY o.seq LIMIT @limit) r)
+			FROM (SELECT f.seq FROM json_each(@lanes) j CROSS JOIN onceline_outbox f WHERE f.seq IN (
+				SELECT o.seq FROM onceline_outbox o WHERE ` + outboxDueText + ` AND o.lane = j.value
+				AND (o.hash = 0 OR NOT EXISTS (SELECT 1 FROM onceline_outbox b WHERE b.topic = o.topic AND b.hash = o.hash AND b.seq < o.seq
+					AND (b.state <> 0 OR b.due IS NOT NULL) AND (b.state <> 0 AND NOT @pass OR b.state = 0 AND b.due > @now)))
+				ORDER BY o.seq LIMIT @limit)
+			ORDER BY f.seq LIMIT @limit) c CROSS JOIN onceline_outbox o ON o.seq = c.seq) r)
 	WHERE before < @bytes ORDER BY seq`
 	leaseText = `INSERT INTO onceline_outbox_lane (topic, lane, upto, since, turn, until) VALUES (@topic, @lane, @upto, @now, @turn, @until)
 		ON CONFLICT (topic, lane) DO UPDATE SET upto = excluded.upto, since = excluded.since, turn = excluded.turn, until = excluded.until`

@@ -22,3 +22,13 @@ func TestOutbox(t *testing.T) {
 		return storetest.OutboxSetup[*sql.Tx]{Driver: open(t, sqlite.Options{Now: clock.now}), Forward: clock.forward, Leased: true}
 	})
 }
+
+func TestLongOutbox(t *testing.T) {
+	s := open(t, sqlite.Options{})
+	storetest.LongOutbox(t, s, func(t *testing.T, n int) {
+		if _, err := s.DB().Exec(`WITH RECURSIVE g (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM g WHERE i < ?)
+			INSERT INTO onceline_outbox (topic, lane, hash, at, added, id, key, meta, body) SELECT 'long', i % 64, 1 + i % 200, 1, 1, CAST(i AS BLOB), x'6b', x'', x'62' FROM g`, n); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
