@@ -345,6 +345,34 @@ func TestShareSessionIsForgotten(t *testing.T) {
 	}
 }
 
+// TestShareLeavesAMovingCoordinator: a member that leaves while its group has no
+// coordinator for a moment goes on trying, or it would be counted as one for its session.
+func TestShareLeavesAMovingCoordinator(t *testing.T) {
+	t.Parallel()
+	c, _ := cluster(t, 1)
+	conn := shareConn(t, c)
+	publish(t, openPublisher(t, conn, "t"), messages(1, 0)...)
+	r := openReceiver(t, conn, "t/g")
+	wantStates(t, settle(t, r, broker.Ack, receive(t, r, 1)...), broker.Confirmed)
+	var refused, left atomic.Int32
+	c.ControlKey(int16(kmsg.ShareGroupHeartbeat), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		switch {
+		case req.(*kmsg.ShareGroupHeartbeatRequest).MemberEpoch >= 0:
+			return nil, nil, false
+		case refused.Add(1) > 3:
+			left.Add(1)
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.ShareGroupHeartbeatResponse)
+		resp.ErrorCode = kerr.NotCoordinator.Code
+		return resp, nil, true
+	})
+	if err := r.Close(ctxOf(t, mustCome)); err != nil || left.Load() != 1 {
+		t.Errorf("after %d refusals, %d leaves: %v", refused.Load()-left.Load(), left.Load(), err)
+	}
+}
+
 // TestShareCoordinatorIsGone: a member whose group's coordinator died for good looks for
 // the new one, though whatever is in front of the dead broker still takes connections
 // and says nothing of another coordinator.

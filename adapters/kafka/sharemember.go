@@ -160,6 +160,9 @@ func (r *shareReceiver) assign(topics []kmsg.ShareGroupHeartbeatResponseAssignme
 	}
 }
 
+// leaveBound is how long a member tries to leave where Close's context lasts longer.
+const leaveBound = 5 * time.Second
+
 // leave tells the group that the member goes.
 func (r *shareReceiver) leave(ctx context.Context) error {
 	r.mu.Lock()
@@ -170,15 +173,22 @@ func (r *shareReceiver) leave(ctx context.Context) error {
 	}
 	req := kmsg.NewPtrShareGroupHeartbeatRequest()
 	req.GroupID, req.MemberID, req.MemberEpoch = r.group, r.member, -1
-	var err error
-	for range 2 { // the coordinator may be another one by now
-		_, err = r.askCoordinator(ctx, req)
-		switch {
-		case err == nil, errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.GroupIDNotFound):
+	ctx, cancel := context.WithTimeout(ctx, leaveBound)
+	defer cancel()
+	for { // the coordinator may be another one by now, or about to be
+		_, err := r.askCoordinator(ctx, req)
+		if err == nil || errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.GroupIDNotFound) {
 			return nil // gone, which is what was wanted
 		}
+		again := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+		}
+		if again.Stop(); ctx.Err() != nil || wontHeal(err) || errors.Is(err, kgo.ErrClientClosed) {
+			return err
+		}
 	}
-	return err
 }
 
 // targets returns the sessions of the brokers that lead assigned partitions,

@@ -28,6 +28,7 @@ func (r *receiver) Close(ctx context.Context) error {
 		return broker.Errorf(broker.ErrUnavailable, context.Cause(ctx), "close receiver of %s", r.queue)
 	}
 	defer func() { <-r.token }()
+	r.giveKept()
 	c := r.cur
 	if c == nil {
 		return nil

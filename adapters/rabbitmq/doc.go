@@ -114,9 +114,13 @@
 // # Receiving and settling
 //
 // Receive asks for what it was asked for and nothing ahead: prefetch, consume,
-// wait, cancel. That takes two round trips, and returns what the queue has, without waiting for
-// more. [Window] trades exactness for them.
-// What arrives after a Receive was cancelled is given back.
+// wait, cancel. That takes two round trips, and returns what the queue has, without
+// waiting for more. [Window] trades exactness for them. A Receive whose context ends
+// before waits a tenth of a second longer for what is on its way. What arrives later is
+// kept for the next Receive, so that calls with contexts shorter than two round trips
+// get something too, and given back after half a second: on quorum queues before 4.3
+// that costs the message an attempt (RMQ-F-15), with which Entity.MaxDeliveries can
+// wear it out. Let contexts be longer than that where calls are seldom.
 //
 // The protocol has no answer to an ack (RMQ-F-09): the outcome is Sent. The acks
 // of a batch leave in one write, as one frame if they are the oldest unsettled

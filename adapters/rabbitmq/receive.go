@@ -18,6 +18,11 @@ const (
 	// answer to its cancel, to return what has arrived instead of giving it back.
 	giveUp = 100 * time.Millisecond
 
+	// keepFor is how long what comes after that waits for the next Receive. To give it
+	// back costs an attempt before 4.3 (RMQ-F-15), and calls whose contexts are shorter
+	// than two round trips would wear a message out that nobody has seen.
+	keepFor = 500 * time.Millisecond
+
 	// renewBound is how long one try to have a channel again may take. It isn't what
 	// bounds a call: its context does.
 	renewBound = 20 * time.Second
@@ -37,6 +42,7 @@ type receiver struct {
 	count int      // of consumers, for their tags; under token
 	size  int      // of the last haul, to make room for the next; under token
 	late  error    // for the next Receive; under token
+	kept  *kept    // the same
 	stand *standing
 
 	closing chan struct{}
@@ -188,6 +194,12 @@ func (r *receiver) Receive(ctx context.Context, most int, out *driver.Batch) err
 		<-r.token
 		return err
 	}
+	if k := r.kept; k != nil {
+		if n := r.handKept(k, most, out); n > 0 {
+			<-r.token
+			return nil
+		}
+	}
 	failures := 0
 	for {
 		c, passed, err := r.renewed(ctx)
@@ -269,7 +281,7 @@ func (r *receiver) take(ctx context.Context, c *channel, most int, out *driver.B
 		select {
 		case hauls <- h:
 		case <-left:
-			c.giveBack(h.items)
+			r.keep(&kept{c: c, h: h})
 			<-r.token
 		}
 	})
@@ -295,6 +307,60 @@ func (r *receiver) take(ctx context.Context, c *channel, most int, out *driver.B
 		return true, r.closed()
 	}
 	return true, context.Cause(ctx)
+}
+
+// kept is a haul that came when its Receive had left.
+type kept struct {
+	c     *channel
+	h     haul
+	timer *time.Timer
+}
+
+// keep keeps a haul for the next Receive, for a while. The caller holds the token.
+func (r *receiver) keep(k *kept) {
+	switch {
+	case len(k.h.items) == 0:
+	case closed(r.closing):
+		k.c.giveBack(k.h.items)
+	default:
+		r.kept = k
+		k.timer = time.AfterFunc(keepFor, func() {
+			select {
+			case r.token <- struct{}{}:
+			case <-r.closing: // Close gives it back
+				return
+			}
+			if r.kept == k {
+				r.giveKept()
+			}
+			<-r.token
+		})
+	}
+}
+
+// giveKept gives back what is kept. The caller holds the token.
+func (r *receiver) giveKept() {
+	if k := r.kept; k != nil {
+		k.timer.Stop()
+		r.kept = nil
+		k.c.giveBack(k.h.items) // an ended channel's are the broker's already
+	}
+}
+
+// handKept puts what is kept into the batch, at most so many, and returns their number.
+// The caller holds the token.
+func (r *receiver) handKept(k *kept, most int, out *driver.Batch) int {
+	k.timer.Stop()
+	r.kept = nil
+	n := min(most, len(k.h.items))
+	rest := k.h
+	rest.items = k.h.items[n:]
+	k.h.items = k.h.items[:n:n]
+	if err := r.hand(k.c, k.h, out); err != nil {
+		return out.Len() // its channel is gone: the call goes on with another one
+	}
+	r.keep(&kept{c: k.c, h: rest})
+	return n
 }
 
 // turn is qos, consume, wait, cancel. It ends when the broker has answered the

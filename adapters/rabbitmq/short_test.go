@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -194,4 +195,50 @@ func TestLeftErrorIsTold(t *testing.T) {
 			t.Fatalf("the last one said %v", err)
 		}
 	}
+}
+
+// Calls of Receive that are shorter than two round trips get the messages all the same,
+// and at their first attempt: what comes too late for one is kept for the next, of which
+// each gets no more than it asks for. What nobody comes for goes to another receiver.
+func TestShortCallsWearNothingOut(t *testing.T) {
+	h := emulate(t)
+	c := h.dial(t)
+	e := entity(t, c, func(e *broker.Entity) { e.MaxDeliveries, e.DeadLetter = 2, "/"+e.Subscription+".dead" })
+	p, r := publisherOf(t, c, e.Topic), receiverOf(t, c, e.Subscription)
+	short := func(most int) []broker.Delivery {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		ds, _ := r.Receive(ctx, most)
+		return ds
+	}
+	publish(t, p, messages(3, 0)...)
+	slow := h.inject(fault.Fault{API: "basic.cancel", Kind: fault.Delay, Delay: 250 * time.Millisecond})
+	calls, most := 0, 3 // then one by one
+	var got []string
+	for end := time.Now().Add(mustCome); len(got) < 3; calls++ {
+		if time.Now().After(end) {
+			t.Fatalf("%d calls got %q; slow cancels: %d", calls, got, slow.Hits())
+		}
+		ds := short(most)
+		if most = 1; len(ds) > 1 {
+			t.Fatalf("a Receive of 1 got %d", len(ds))
+		}
+		for i := range ds {
+			got = append(got, ds[i].ID)
+			if ds[i].Attempt != (broker.Attempt{Number: 1, Trust: broker.Exact}) {
+				t.Errorf("%s: attempt %+v", ds[i].ID, ds[i].Attempt)
+			}
+			settle(t, r, broker.Ack, ds[i])
+		}
+	}
+	if calls < 4 || slow.Hits() != 1 || !slices.Equal(got, []string{"m-0", "m-1", "m-2"}) {
+		t.Errorf("%d calls got %q by %d turns: the test shows nothing", calls, got, slow.Hits())
+	}
+	publish(t, p, messages(2, 3)...)
+	if ds := short(2); len(ds) > 0 {
+		t.Fatal("it came in time")
+	}
+	eventually(t, "the slow cancel", func() bool { return slow.Hits() == 2 })
+	slow.Remove()
+	receive(t, receiverOf(t, c, e.Subscription), 2)
 }
