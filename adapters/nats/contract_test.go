@@ -304,10 +304,13 @@ func TestCancelStrandsNothing(t *testing.T) {
 }
 
 // cancelMany cancels two hundred Receives of r1 as messages are published, so many
-// in each round, and wants what didn't come there to come to r2 at once.
+// in each round, and wants what didn't come there to come to r2: within a second, but
+// for one time in twenty, for what else the machine does takes time too, and then
+// within ten, which is long before the lease ends.
 func cancelMany(t *testing.T, p broker.Publisher, r1, r2 broker.Receiver, each int) {
 	t.Helper()
 	const rounds = 200
+	var rests, late int
 	for round := range rounds {
 		ctx, cancel := context.WithCancel(t.Context())
 		out := make(chan []broker.Delivery, 1)
@@ -329,6 +332,9 @@ func cancelMany(t *testing.T, p broker.Publisher, r1, r2 broker.Receiver, each i
 		n := len(ds)
 		ack(t, ds...)
 		begin := time.Now()
+		if n < each {
+			rests++
+		}
 		for n < each {
 			more := receive(t, r2, each-n, mustCome)
 			if len(more) == 0 {
@@ -339,7 +345,12 @@ func cancelMany(t *testing.T, p broker.Publisher, r1, r2 broker.Receiver, each i
 		}
 		if took := time.Since(begin); took > 10*time.Second {
 			t.Fatalf("round %d: the rest took %v", round, took)
+		} else if took > time.Second {
+			late++
 		}
+	}
+	if rests == 0 || late > rests/20 {
+		t.Errorf("of %d rounds %d left a rest, of which %d took more than a second", rounds, rests, late)
 	}
 }
 

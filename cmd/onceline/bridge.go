@@ -64,7 +64,7 @@ words (--check says it and ends):
                          have forgotten is held ("onceline relay held")
                          In front of Kafka the relay sends in transactions: exactly once,
                          however long the bridge was away, for consumers that read committed
-                         messages (PostgreSQL and SQLite)
+                         messages (PostgreSQL, MariaDB and SQLite)
   --inbox without --to   exactly once, in the database: for consumers, or "onceline relay"
   --copies               wherever the far side doesn't know IDs (RabbitMQ, Pub/Sub, SQS standard,
                          Kafka without --inbox), at least once: THERE WILL BE COPIES, as many as were

@@ -45,7 +45,7 @@ the broker refuses for good is parked. The later ones of its key wait, unless --
 "onceline relay held" lists both kinds, releases and drops them.
 
 With --transactor ID it sends in transactions of the broker, where that has some which can
-be prepared (Kafka; PostgreSQL and SQLite): exactly once for consumers that read committed
+be prepared (Kafka; PostgreSQL, MariaDB and SQLite): exactly once for consumers that read committed
 messages, whatever is killed. The ID is this relay's alone. Then one relay at a time works
 on the topic: one that is started takes over, and no other relay may send it.
 

@@ -22,30 +22,34 @@ const Pairs = 20
 //	added-ns/msg, added-low, added-high   what ours takes longer for a message, nanoseconds
 //	raw-msg/s, ours-msg/s                 messages per second, over all runs
 //	added-allocs                          what ours allocates more for a message, objects
+//	added-cpu, -cpu-low, -cpu-high        processor time that ours takes more for a message, nanoseconds
 //
 // Both run functions handle that many messages and return how long it took. What they
 // allocate counts whole, with what they prepare, so each has to prepare the same; an
-// emulator in this process allocates for both.
+// emulator in this process allocates for both. So it is with processor time, which is
+// left out where the system doesn't tell it.
 func Compare(b *testing.B, messages int, raw, ours func() time.Duration) {
 	b.Helper()
 	raw()
 	ours()
-	ratios, added, objects := make([]float64, b.N*Pairs), make([]float64, b.N*Pairs), make([]float64, b.N*Pairs)
+	n := b.N * Pairs
+	ratios, added, objects, cpu := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 	var rawTotal, oursTotal time.Duration
-	for i := range ratios {
-		var r, o time.Duration
-		var rawObjects, ourObjects uint64
+	for i := range n {
+		var r, o run
 		if i%2 == 0 {
-			r, rawObjects = counted(raw)
-			o, ourObjects = counted(ours)
+			r = counted(raw)
+			o = counted(ours)
 		} else {
-			o, ourObjects = counted(ours)
-			r, rawObjects = counted(raw)
+			o = counted(ours)
+			r = counted(raw)
 		}
-		objects[i] = (float64(ourObjects) - float64(rawObjects)) / float64(messages)
-		ratios[i] = r.Seconds() / o.Seconds()
-		added[i] = float64(o-r) / float64(messages)
-		rawTotal, oursTotal = rawTotal+r, oursTotal+o
+		each := float64(messages)
+		objects[i] = (float64(o.objects) - float64(r.objects)) / each
+		ratios[i] = r.took.Seconds() / o.took.Seconds()
+		added[i] = float64(o.took-r.took) / each
+		cpu[i] = float64(o.cpu-r.cpu) / each
+		rawTotal, oursTotal = rawTotal+r.took, oursTotal+o.took
 	}
 	median, low, high := Interval(ratios)
 	b.ReportMetric(median, "ratio")
@@ -57,19 +61,33 @@ func Compare(b *testing.B, messages int, raw, ours func() time.Duration) {
 	b.ReportMetric(high, "added-high")
 	median, _, _ = Interval(objects)
 	b.ReportMetric(median, "added-allocs")
-	all := float64(len(ratios) * messages)
+	if _, ok := processor(); ok {
+		median, low, high = Interval(cpu)
+		b.ReportMetric(median, "added-cpu")
+		b.ReportMetric(low, "added-cpu-low")
+		b.ReportMetric(high, "added-cpu-high")
+	}
+	all := float64(n * messages)
 	b.ReportMetric(all/rawTotal.Seconds(), "raw-msg/s")
 	b.ReportMetric(all/oursTotal.Seconds(), "ours-msg/s")
 	b.ReportMetric(0, "ns/op")
 }
 
-// counted is a run, and how many objects were allocated meanwhile.
-func counted(run func() time.Duration) (time.Duration, uint64) {
+// run is what one run took.
+type run struct {
+	took, cpu time.Duration
+	objects   uint64
+}
+
+// counted is a run, and what was taken meanwhile.
+func counted(do func() time.Duration) run {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	took := run()
+	begin, _ := processor()
+	took := do()
+	end, _ := processor()
 	runtime.ReadMemStats(&after)
-	return took, after.Mallocs - before.Mallocs
+	return run{took, end - begin, after.Mallocs - before.Mallocs}
 }
 
 // Interval returns the median of x, which isn't empty, and its 95 % interval by

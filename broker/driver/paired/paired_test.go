@@ -1,6 +1,7 @@
 package paired_test
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestCompare(t *testing.T) {
 	runs := [2]int{}
 	r := testing.Benchmark(func(b *testing.B) {
 		paired.Compare(b, 10, func() time.Duration { runs[0]++; allocate(10); return time.Microsecond },
-			func() time.Duration { runs[1]++; allocate(30); return 1500 * time.Nanosecond })
+			func() time.Duration { runs[1]++; allocate(30); work(300_000); return 1500 * time.Nanosecond })
 	})
 	if runs[0] != runs[1] || runs[0] < paired.Pairs {
 		t.Errorf("%d and %d runs", runs[0], runs[1])
@@ -41,6 +42,19 @@ func TestCompare(t *testing.T) {
 	// Beside the test's own there are a few of the runtime.
 	if got := r.Extra["added-allocs"]; got < 1.9 || got > 2.1 {
 		t.Errorf("added-allocs is %v, want 2", got)
+	}
+	// A step takes a tenth of a nanosecond at least, on any machine.
+	if got, ok := r.Extra["added-cpu"]; ok == (runtime.GOOS == "windows") || ok && got < 3000 {
+		t.Errorf("added-cpu is %v (%v)", got, ok)
+	}
+}
+
+var sum int
+
+// work takes processor time, so many steps.
+func work(steps int) {
+	for i := range steps {
+		sum ^= i * sum
 	}
 }
 
