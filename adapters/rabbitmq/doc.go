@@ -118,7 +118,7 @@
 // waiting for more. [Window] trades exactness for them. A Receive whose context ends
 // before waits a tenth of a second longer for what is on its way. What arrives later is
 // kept for the next Receive, so that calls with contexts shorter than two round trips
-// get something too, and given back after half a second: on quorum queues before 4.3
+// get something too, and given back after a fifth of a second: on quorum queues before 4.3
 // that costs the message an attempt (RMQ-F-15), with which Entity.MaxDeliveries can
 // wear it out. Let contexts be longer than that where calls are seldom.
 //

@@ -21,7 +21,7 @@ const (
 	// keepFor is how long what comes after that waits for the next Receive. To give it
 	// back costs an attempt before 4.3 (RMQ-F-15), and calls whose contexts are shorter
 	// than two round trips would wear a message out that nobody has seen.
-	keepFor = 500 * time.Millisecond
+	keepFor = 200 * time.Millisecond
 
 	// renewBound is how long one try to have a channel again may take. It isn't what
 	// bounds a call: its context does.
