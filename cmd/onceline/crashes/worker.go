@@ -180,10 +180,15 @@ func (w *worker) run() error {
 	defer stop()
 	opening, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	g, err := s.open(opening, w)
+	open := func() (*guard, error) {
+		try, cancel := context.WithTimeout(opening, 2*time.Second)
+		defer cancel()
+		return s.open(try, w)
+	}
+	g, err := open()
 	for locked(err) && opening.Err() == nil { // by one that is frozen
 		w.tell(event{Event: note, Note: err.Error()})
-		g, err = s.open(opening, w)
+		g, err = open()
 	}
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
