@@ -229,11 +229,17 @@ func (r *run) round(ctx context.Context, n int) error {
 			if err := r.decide(ctx); err != nil {
 				return err
 			}
-		case e.Event == handled && !e.OK && r.store.Wrong && r.again[e.ID] > 10 && time.Since(r.since[e.ID]) > 2*brokerLease:
+		case r.isBlocked(e):
 			r.blocked(e.ID)
 		}
 	}
 	return nil
+}
+
+// isBlocked reports whether a message of a wrong store comes again and again, and is
+// never handled.
+func (r *run) isBlocked(e event) bool {
+	return e.Event == handled && !e.OK && r.store.Wrong && r.again[e.ID] > 10 && time.Since(r.since[e.ID]) > 2*brokerLease
 }
 
 // blocked gives a message of a wrong store up.

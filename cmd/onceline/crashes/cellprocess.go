@@ -100,6 +100,8 @@ func (r *run) drain(ctx context.Context) error {
 			if err := r.decide(ctx); err != nil {
 				return err
 			}
+		case r.isBlocked(e): // it was handled once, by one that was killed behind that
+			r.blocked(e.ID)
 		}
 	}
 }
