@@ -159,10 +159,10 @@ func TestMovableClock(t *testing.T) {
 	if n := messages(t, ch, "lease"); n != 0 {
 		t.Fatal("the lease ended early")
 	}
+	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 	b.Clock().Advance(time.Minute)
 	// The message was fetched, not consumed: there is no consumer to cancel, and
 	// the channel is closed.
-	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 	if e := <-closed; e == nil || e.Code != 406 {
 		t.Fatalf("closed with %v", e)
 	}
