@@ -74,8 +74,8 @@ func TestHungUpDuringLogin(t *testing.T) {
 			if err != nil {
 				return
 			}
-			dieAfterStart(c, good.addr)
 			asked <- struct{}{}
+			dieAfterStart(c, good.addr)
 		}
 	}()
 	t.Cleanup(func() { _ = l.Close(); <-served })
