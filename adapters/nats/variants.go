@@ -65,7 +65,7 @@ func BoundaryReplicated() boundary.Boundary {
 		Note: "A majority has it. Nobody answers while the next leader is elected, for some seconds.",
 	}
 	note(b, boundary.PublishAckDurable, "NATS-F-12", "Kept over a kill of all three processes at once. Over a power cut of all three only with sync_interval: always.")
-	note(b, boundary.PublishDedupBrokerRestart, "NATS-F-08", "All three restarted at once. IDs of messages that are gone are forgotten when the last server that saw them was restarted.")
+	note(b, boundary.PublishDedupBrokerRestart, "NATS-F-08", "All three restarted at once. IDs of messages that are gone may be forgotten as soon as a server leads that was restarted since.")
 	note(b, boundary.DeliverCancel, "NATS-F-48", "At once where it came to a Receive that was cancelled, which costs an attempt. A pull can't be taken back from a consumer on another server: it may get messages for up to half a second after its Receive was cancelled, and Close waits for that.")
 	b.Entries[boundary.SettleDurable] = boundary.Entry{Declared: boundary.Final, Sources: []string{"NATS-F-43"},
 		Note: "The state of a consumer with three replicas is in their logs. All three killed at once, as often as it was tried."}
