@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // start starts another consumer, and waits until it is ready.
@@ -77,9 +78,11 @@ func (r *run) look(ctx context.Context) error {
 	return err
 }
 
-// drain waits until all that was handled has been acked, or nothing comes any more:
-// some acks got no answer, or their consumer was killed before it could tell of it.
+// drain waits until all that was handled has been acked, or nothing comes any more of
+// what isn't: some acks got no answer, or their consumer was killed before it could tell
+// of it. What a wrong store blocks comes for ever.
 func (r *run) drain(ctx context.Context) error {
+	last := time.Now()
 	for {
 		open := false
 		for id := range r.handled {
@@ -88,7 +91,7 @@ func (r *run) drain(ctx context.Context) error {
 		if !open {
 			return nil
 		}
-		quiet, cancel := context.WithTimeoutCause(ctx, 2*brokerLease, errQuiet)
+		quiet, cancel := context.WithDeadlineCause(ctx, last.Add(2*brokerLease), errQuiet)
 		e, err := r.next(quiet)
 		cancel()
 		switch {
@@ -100,8 +103,11 @@ func (r *run) drain(ctx context.Context) error {
 			if err := r.decide(ctx); err != nil {
 				return err
 			}
-		case r.isBlocked(e): // it was handled once, by one that was killed behind that
+		case r.isBlocked(e): // it may have been handled once, by one that was killed behind that
 			r.blocked(e.ID)
+		}
+		if e.Event != note && !r.acked[e.ID] {
+			last = time.Now()
 		}
 	}
 }
