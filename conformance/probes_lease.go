@@ -66,7 +66,7 @@ func (b *Bench) watch(ctx context.Context, r broker.Receiver, id string, stop ti
 func (b *Bench) untilDue(ctx context.Context, r broker.Receiver, id string, end, deadline time.Time) (w wait, err error) {
 	lease, patience := b.Target.Lease, b.Target.patience()
 	if end = end.Add(lease / 8); b.Instance.Advance != nil && end.Before(deadline) {
-		w.d, w.at, err = b.watch(ctx, r, id, end, lease/8, patience)
+		w.d, w.at, err = b.watch(ctx, r, id, end, lease/8, 3*patience)
 		if err != nil || w.came() {
 			w.early = w.came()
 			return w, err
