@@ -46,16 +46,20 @@ func TestConnectionByShortCalls(t *testing.T) {
 			p, r := openPublisher(t, conn, "t"), openReceiver(t, conn, "t/g")
 			publish(t, p, messages(1, 0)...)
 			settle(t, r, broker.Ack, receive(t, r, 1)...)
-			for what, call := range map[string]func(ctx context.Context) bool{
-				"publish": func(ctx context.Context) bool {
+			for _, each := range []struct {
+				what string
+				call func(ctx context.Context) bool
+			}{
+				{"publish", func(ctx context.Context) bool {
 					rs, _ := p.Publish(ctx, messages(1, 1)...)
 					return rs[0].Verdict.OK()
-				},
-				"receive": func(ctx context.Context) bool {
+				}},
+				{"receive", func(ctx context.Context) bool { // last: Close needs its connection
 					ds, _ := r.Receive(ctx, 1)
 					return len(ds) > 0
-				},
+				}},
 			} {
+				what, call := each.what, each.call
 				publish(t, p, messages(1, 2)...)
 				slow.Store(true)
 				w.cut()

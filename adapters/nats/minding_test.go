@@ -74,7 +74,11 @@ func TestFactPullApart(t *testing.T) {
 		}
 		gone := make(chan error, 1)
 		time.AfterFunc(time.Duration(round%100)*20*time.Microsecond, func() { gone <- errors.Join(sub.Unsubscribe(), nc.Flush()) })
-		if _, err := connOf(t, c).js.Publish(t.Context(), e.Topic, nil); err != nil {
+		_, err = connOf(t, c).js.Publish(t.Context(), e.Topic, nil)
+		for errors.Is(err, jetstream.ErrNoStreamResponse) && t.Context().Err() == nil { // nobody took the request
+			_, err = connOf(t, c).js.Publish(t.Context(), e.Topic, nil)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		if err := <-gone; err != nil {
