@@ -186,7 +186,7 @@ func (w *worker) run() error {
 		return s.open(try, w)
 	}
 	g, err := open()
-	for locked(err) && opening.Err() == nil { // by one that is frozen
+	for (locked(err) || errors.Is(err, context.DeadlineExceeded)) && opening.Err() == nil { // one that is frozen has the lock, or the machine is slow
 		w.tell(event{Event: note, Note: err.Error()})
 		g, err = open()
 	}
