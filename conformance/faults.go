@@ -52,17 +52,21 @@ const mendWithin = 90 * time.Second
 
 // mending is what puts back, once, what a probe breaks and the probes after it need.
 // It is called by the probe, or else when the probe is over, however it ended, and
-// has a time of its own: the probe's may be at its end.
+// has a time of its own: the probe's may be at its end. Who comes second waits at a
+// channel: sync.Once has a lock, at which a bubble of testing/synctest stands still.
 func (b *Bench) mending(ctx context.Context, mend func(context.Context) error) func() error {
 	var begun atomic.Bool
 	var err error
 	done := make(chan struct{})
+	run := func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), mendWithin, fmt.Errorf("mending took longer than %s", mendWithin))
+		defer cancel()
+		err = mend(ctx)
+	}
 	once := func() error {
 		if !begun.Swap(true) {
-			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), mendWithin, fmt.Errorf("mending took longer than %s", mendWithin))
-			defer cancel()
-			err = mend(ctx)
-			close(done)
+			run()
 		}
 		<-done
 		return err
