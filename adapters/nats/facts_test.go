@@ -1,9 +1,12 @@
 package nats
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -428,4 +431,177 @@ func TestFactCounter(t *testing.T) {
 			t.Errorf("%d: %s, want %s", i, got, want)
 		}
 	}
+}
+
+// byHand is a client without an SDK.
+type byHand struct {
+	*testing.T
+	net.Conn
+	r *bufio.Reader
+}
+
+func handTo(t *testing.T, url string) *byHand {
+	t.Helper()
+	nc, err := net.Dial("tcp", strings.TrimPrefix(url, "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nc.Close() })
+	if err := nc.SetDeadline(time.Now().Add(mustCome)); err != nil {
+		t.Fatal(err)
+	}
+	h := &byHand{t, nc, bufio.NewReader(nc)}
+	h.line() // INFO
+	h.say("CONNECT {\"headers\":true,\"verbose\":false,\"no_responders\":true}\r\nSUB answer 1\r\n")
+	return h
+}
+
+func (h *byHand) say(format string, args ...any) {
+	h.Helper()
+	if _, err := fmt.Fprintf(h, format, args...); err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *byHand) line() string {
+	h.Helper()
+	s, err := h.r.ReadString('\n')
+	if err != nil {
+		h.Fatal(err)
+	}
+	return strings.TrimSuffix(s, "\r\n")
+}
+
+// NATS-F-101: a header is found by its name as it is spelled; its value begins behind
+// the spaces after the colon and ends with the line.
+func TestFactHeadersByName(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{}, nil)
+	h := handTo(t, shared.ClientURL())
+	for _, x := range []struct {
+		header    string
+		duplicate bool
+	}{
+		{"Nats-Msg-Id:a", false}, {"Nats-Msg-Id:a", true}, {"Nats-Msg-Id:    a", true}, {"Nats-Msg-Id:a ", false}, {"Nats-Msg-Id: a ", true},
+		{"nats-msg-id:a", false}, {"nats-msg-id:a", false}, {"X-Nats-Msg-Id:a", false}, {"X:Nats-Msg-Id:a", false}, {"Nats-Expected-Last-Sequence:  99", false},
+	} {
+		head := "NATS/1.0\r\n" + x.header + "\r\n\r\n"
+		h.say("HPUB %s answer %d %d\r\n%s\r\n", c.name, len(head), len(head), head)
+		if l := h.line(); !strings.HasPrefix(l, "MSG answer") {
+			t.Fatalf("%q: %s", x.header, l)
+		}
+		got := h.line()
+		if strings.HasPrefix(x.header, "Nats-Expected") {
+			if !strings.Contains(got, "10071") && !strings.Contains(got, "10070") {
+				t.Errorf("%q: %s", x.header, got)
+			}
+		} else if strings.Contains(got, "error") || strings.Contains(got, `"duplicate": true`) != x.duplicate {
+			t.Errorf("%q: %s", x.header, got)
+		}
+	}
+}
+
+// NATS-F-123: what is over the server's limit costs the connection, what is over the
+// stream's is refused alone, and the client sends neither that it knows of.
+func TestFactOversize(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{MaxMsgSize: 100}, nil)
+	if _, err := c.js.Publish(t.Context(), c.name, make([]byte, 101)); code(err) != 10054 {
+		t.Errorf("over the stream's limit: %v", err)
+	}
+	if _, err := c.js.Publish(t.Context(), c.name, make([]byte, 100)); err != nil {
+		t.Errorf("at the stream's limit, on the same connection: %v", err)
+	}
+	limit := c.nc.MaxPayload()
+	sent := c.nc.Stats().OutMsgs
+	if err := c.nc.Publish(c.name, make([]byte, limit+1)); !errors.Is(err, natsgo.ErrMaxPayload) || c.nc.Stats().OutMsgs != sent {
+		t.Errorf("over the server's limit, by the client: %v", err)
+	}
+	h := handTo(t, shared.ClientURL())
+	h.say("PUB %s %d\r\n", c.name, limit+1)
+	if l := h.line(); l != "-ERR 'Maximum Payload Violation'" {
+		t.Errorf("over the server's limit: %s", l)
+	}
+	if _, err := h.r.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection: %v", err)
+	}
+}
+
+// NATS-F-125: a stream that discards new messages refuses those over its limits, and so
+// do an account and a server without room.
+func TestFactFull(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		full jetstream.StreamConfig
+		text string
+	}{
+		{jetstream.StreamConfig{MaxMsgs: 1}, "maximum messages exceeded"},
+		{jetstream.StreamConfig{MaxBytes: 100}, "maximum bytes exceeded"},
+		{jetstream.StreamConfig{MaxMsgsPerSubject: 1, DiscardNewPerSubject: true}, "maximum messages per subject exceeded"},
+	} {
+		x.full.Discard = jetstream.DiscardNew
+		c := rawStream(t, x.full, nil)
+		c.publish("a")
+		if _, err := c.js.Publish(t.Context(), c.name, make([]byte, 60)); code(err) != 10077 || !strings.Contains(err.Error(), x.text) {
+			t.Errorf("%s: %v", x.text, err)
+		}
+		if info, err := c.stream.Info(t.Context()); err != nil || info.State.Msgs != 1 {
+			t.Errorf("%s: %+v, %v", x.text, info.State, err)
+		}
+	}
+	const room = 1 << 12
+	for _, x := range []struct {
+		name    string
+		storage jetstream.StorageType
+		server  int64
+		code    int
+	}{
+		{"a server's memory", jetstream.MemoryStorage, room, 10023}, {"a server's disk", jetstream.FileStorage, room, 10023},
+		{"an account's memory", jetstream.MemoryStorage, 1 << 20, 10002}, {"an account's disk", jetstream.FileStorage, 1 << 20, 10002},
+	} {
+		s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true,
+			JetStream: true, StoreDir: t.TempDir(), JetStreamMaxMemory: x.server, JetStreamMaxStore: x.server})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		defer s.Shutdown()
+		if !s.ReadyForConnections(mustCome) {
+			t.Fatal("not ready")
+		}
+		if x.server > room {
+			if err := s.GlobalAccount().UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {MaxMemory: room, MaxStore: room, MaxStreams: -1, MaxConsumers: -1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := rawTo(t, s.ClientURL())
+		c.create(jetstream.StreamConfig{Storage: x.storage}, nil)
+		for n := 0; err == nil && n < 100; n++ {
+			_, err = c.js.Publish(t.Context(), c.name, make([]byte, room/4))
+		}
+		if code(err) != x.code {
+			t.Errorf("%s, full: %v", x.name, err)
+		}
+	}
+}
+
+// NATS-F-500: a consumer at its limit of unacked messages is sent no more, and the
+// stream takes messages as before; what is over a stream's limit is dropped from its
+// other end.
+func TestFactLimitsAreTheStreams(t *testing.T) {
+	t.Parallel()
+	c := rawStream(t, jetstream.StreamConfig{MaxMsgs: 3}, func(k *jetstream.ConsumerConfig) { k.MaxAckPending = 1 })
+	for i := range 5 {
+		c.publish(strconv.Itoa(i))
+	}
+	m := c.next(mustCome)
+	if string(m.Data()) != "2" {
+		t.Errorf("%q is the oldest of a stream of three", m.Data())
+	}
+	c.nothing(200 * time.Millisecond)
+	if a := c.publish("5"); a.Duplicate || a.Sequence != 6 {
+		t.Errorf("%+v", a)
+	}
+	c.confirm(m)
+	c.confirm(c.next(mustCome))
 }

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -44,7 +45,7 @@ func TestMeasured(t *testing.T) {
 	for fact, ask := range map[string]func(*testing.T, measured){
 		"RMQ-F-05": oneQueueRefuses, "RMQ-F-08": closedLooksNacked, "RMQ-F-09": ackIsWritten,
 		"RMQ-F-11": oldAckTakesANewMessage, "RMQ-F-15": nackCounts, "RMQ-F-16": firstHasNoCount,
-		"RMQ-F-28": delayByExpiry, "RMQ-F-29": confirmsBeginAgain,
+		"RMQ-F-28": delayByExpiry, "RMQ-F-29": confirmsBeginAgain, "RMQ-F-161": headersAreATable,
 	} {
 		t.Run(fact, func(t *testing.T) { ask(t, m) })
 	}
@@ -335,5 +336,25 @@ func confirmsBeginAgain(t *testing.T, m measured) {
 	}
 	if n := ready(t, m.channel(t), q); n != 3 {
 		t.Errorf("%d of 3 are stored", n)
+	}
+}
+
+// headersAreATable: each name has one value, whatever the order, a name has at most 255
+// bytes, and a body may be empty.
+func headersAreATable(t *testing.T, m measured) {
+	ch := m.channel(t)
+	q := m.declare(t, ch, "q", "quorum", nil)
+	name := strings.Repeat("n", 255)
+	want := amqp.Table{"a": "1", "A": "2", "": "3", name: "4"}
+	if err := ch.PublishWithContext(t.Context(), "", q, false, false, amqp.Publishing{Headers: want}); err != nil {
+		t.Fatal(err)
+	}
+	d := fetch(t, ch, q)
+	delete(d.Headers, "x-delivery-count")
+	if !maps.Equal(d.Headers, want) || len(d.Body) != 0 {
+		t.Errorf("%v, a body of %d bytes", d.Headers, len(d.Body))
+	}
+	if err := ch.PublishWithContext(t.Context(), "", q, false, false, amqp.Publishing{Headers: amqp.Table{name + "n": "5"}}); err == nil {
+		t.Error("a name of 256 bytes is sent")
 	}
 }

@@ -54,12 +54,18 @@ func TestMeasuredYoungQueue(t *testing.T) {
 	mustAcked(t, put(t, ch, "", m.declare(t, ch, "young", "quorum", nil), "3"))
 }
 
-// TestMeasuredElection is RMQ-F-43: on a channel that first publishes between the
+// TestMeasuredCluster answers what one node can't.
+func TestMeasuredCluster(t *testing.T) {
+	m := startMeasured(t, localstack.RabbitMQNodes(3))
+	t.Run("RMS-F-18", func(t *testing.T) { duplicateWaits(t, m) })
+	t.Run("RMQ-F-43", func(t *testing.T) { electionNacks(t, m) }) // kills a node
+}
+
+// electionNacks: on a channel that first publishes between the
 // death of a queue's leader and the election of the next one, the broker nacks. What
 // is nacked is not stored, and what is acked is. A channel that has published to the
 // queue before has its publishes held, and acked by the next leader.
-func TestMeasuredElection(t *testing.T) {
-	m := startMeasured(t, localstack.RabbitMQNodes(3))
+func electionNacks(t *testing.T, m measured) {
 	first, err := amqp.Dial("amqp://guest:guest@" + m.node(0) + "/")
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func (m measured) linkTo(t *testing.T, name string) *rawStream {
 	t.Helper()
 	set := defaults()
 	set.vhost, set.user, set.password = "/", "guest", "guest"
-	host, port, err := net.SplitHostPort(m.Address())
+	host, port, err := net.SplitHostPort(m.node(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,16 +131,22 @@ func (s *rawStream) as(ref string) {
 func (s *rawStream) publish(body []byte, ids ...uint64) (confirmed []uint64) {
 	s.Helper()
 	for _, id := range ids {
-		m := putMessage(nil, &broker.Message{ID: strconv.FormatUint(id, 10), Body: body})
-		if err := s.send(s.Context(), putFrame(nil, scPublish, func(b []byte) []byte {
-			b = put64(put32(append(b, 0), 1), id)
-			return append(put32(b, uint32(len(m))), m...)
-		})); err != nil {
-			s.Fatal(err)
-		}
+		s.offer(body, id)
 		confirmed = append(confirmed, next(s.T, s.ids))
 	}
 	return confirmed
+}
+
+// offer sends a message and doesn't wait for its confirm.
+func (s *rawStream) offer(body []byte, id uint64) {
+	s.Helper()
+	m := putMessage(nil, &broker.Message{ID: strconv.FormatUint(id, 10), Body: body})
+	if err := s.send(s.Context(), putFrame(nil, scPublish, func(b []byte) []byte {
+		b = put64(put32(append(b, 0), 1), id)
+		return append(put32(b, uint32(len(m))), m...)
+	})); err != nil {
+		s.Fatal(err)
+	}
 }
 
 // next is what comes next on a channel.
@@ -286,6 +293,42 @@ func namesOutliveRestart(t *testing.T, m measured) {
 	}
 	if got := offset(again); got != 5 {
 		t.Errorf("the offset is %d", got)
+	}
+}
+
+// duplicateWaits: as long as the replicas don't have a message, neither it nor its
+// duplicate is confirmed; then both are, and it is stored once.
+func duplicateWaits(t *testing.T, m measured) {
+	s := m.openStream(t)
+	s.as("p")
+	s.publish(nil, 1)
+	replicas := m.Pids()[1:]
+	signal := func(sig syscall.Signal) {
+		for _, pid := range replicas {
+			if err := syscall.Kill(pid, sig); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	signal(syscall.SIGSTOP)
+	defer signal(syscall.SIGCONT)
+	for range 2 {
+		s.offer(nil, 2)
+	}
+	select {
+	case id := <-s.ids:
+		t.Errorf("%d is confirmed by one node of three", id)
+	case <-time.After(time.Second):
+	}
+	signal(syscall.SIGCONT)
+	for range 2 {
+		if id := next(t, s.ids); id != 2 {
+			t.Errorf("confirmed %d", id)
+		}
+	}
+	s.publish(nil, 3)
+	if got := idsAt(s.read(3)); !slices.Equal(got, []string{"1", "2", "3"}) {
+		t.Errorf("stored %v", got)
 	}
 }
 
