@@ -75,6 +75,7 @@ var rooms = []struct {
 	{"pipeline/otel", []string{"pipeline"}, true},
 	{"pipeline", []string{"broker", "dedup"}, false},
 	{"docs", nil, false},
+	{"internal/bubbletest", nil, false}, // for tests alone
 	{"internal/sidebyside", nil, false}, // for tests alone
 	{"cmd/onceline", []string{"docs", "broker", "broker/boundary", "adapters", "conformance", "localstack", "cmd/onceline", "bridge", "pipeline", "dedup", "dedup/audit", "dedup/mysql", "dedup/otel", "dedup/postgres", "dedup/redis", "dedup/sqlite", "broker/driver/paired"}, true},
 }
@@ -177,21 +178,11 @@ func TestFacts(t *testing.T) {
 		}
 	}
 	cited := map[string]string{}
-	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	eachFile(t, func(path, text string) {
+		if path == "docs/facts.md" || path == "architecture_test.go" {
+			return
 		}
-		if d.IsDir() && strings.HasPrefix(d.Name(), ".git") {
-			return fs.SkipDir
-		}
-		if ext := filepath.Ext(path); d.IsDir() || ext != ".go" && ext != ".md" || path == "docs/facts.md" || path == "architecture_test.go" {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(text) {
 			if !strings.Contains(line, "-F-") { // the expression alone takes ten times as long
 				continue
 			}
@@ -199,16 +190,46 @@ func TestFacts(t *testing.T) {
 				cited[id] = path
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for id, path := range cited {
 		if !known[id] {
 			t.Errorf("%s cites %s, which docs/facts.md doesn't have", path, id)
 		}
 	}
+}
+
+// eachFile reads all of the module's Go and Markdown.
+func eachFile(t *testing.T, see func(path, text string)) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".git") {
+			return fs.SkipDir
+		}
+		if ext := filepath.Ext(path); d.IsDir() || ext != ".go" && ext != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			see(path, string(text))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBubbles: the race detector may crash in a bubble that bubbletest hasn't made.
+func TestBubbles(t *testing.T) {
+	call := "synctest." + "Test("
+	eachFile(t, func(path, text string) {
+		if strings.Contains(text, call) && path != "internal/bubbletest/bubbletest.go" {
+			t.Errorf("%s calls %s...): call bubbletest.Run", path, call)
+		}
+	})
 }
 
 var (

@@ -9,16 +9,16 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/bridge"
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 func TestMoves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, entity)
 		defer r.close()
 		r.publish(500, "", "a", "b", "c")
@@ -64,7 +64,7 @@ func TestExact(t *testing.T) {
 	} {
 		for _, together := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/together=%v", c.name, together), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubbletest.Run(t, func(t *testing.T) {
 					e := entity
 					e.Ordered = !together // the memory broker has one message of a key out then
 					r := newRig(t, e)
@@ -101,7 +101,7 @@ func TestExact(t *testing.T) {
 // sent again by this process.
 func TestRemembers(t *testing.T) {
 	for _, remember := range []int{0, -1} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			r := newRig(t, entity, memory.WithoutDedup())
 			defer r.close()
 			r.publish(50, "a", "")
@@ -122,7 +122,7 @@ func TestRemembers(t *testing.T) {
 
 // TestFailingKey: a key that fails holds back its own later messages and no others.
 func TestFailingKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		e := entity
 		e.Ordered = false // the source brings all of the key at once
 		r := newRig(t, e)
@@ -155,7 +155,7 @@ func TestFailingKey(t *testing.T) {
 // TestRefused: what the far side never takes is dead-lettered with the reason, or stops
 // the bridge and stays with the source.
 func TestRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, entity)
 		defer r.close()
 		r.publish(9, "a", "b", "c")
@@ -195,7 +195,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestLoop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, entity)
 		defer r.close()
 		_, err := r.in.Publish(t.Context(), broker.Message{ID: "fresh", Headers: broker.Headers{{Key: "a", Value: "1"}}},
@@ -222,7 +222,7 @@ func TestLoop(t *testing.T) {
 // TestFarSideAway: nothing is lost, few are without an answer, and a bridge that was
 // told to have no patience says what it waits for.
 func TestFarSideAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, entity)
 		defer r.close()
 		r.publish(300, "a", "b", "")
@@ -246,7 +246,7 @@ func TestFarSideAway(t *testing.T) {
 
 // TestStops: an end in the middle leaves nothing in between.
 func TestStops(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, entity)
 		defer r.close()
 		r.publish(400, "a", "b", "")
@@ -274,7 +274,7 @@ func TestStops(t *testing.T) {
 }
 
 func TestCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, entity)
 		defer r.close()
 		r.publish(100, "a", "b", "")
@@ -298,7 +298,7 @@ func (n nameless) Receive(ctx context.Context, max int) ([]broker.Delivery, erro
 }
 
 func TestWithoutID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, entity)
 		defer r.close()
 		r.rcv = nameless{r.rcv}
@@ -323,7 +323,7 @@ func TestWithoutID(t *testing.T) {
 
 // TestHopeless: an error that waiting doesn't cure ends it.
 func TestHopeless(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, entity)
 		defer r.close()
 		must(t, r.rcv.Close(t.Context()))

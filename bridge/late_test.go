@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/bridge"
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // TestLate: what the far side may have stored, and may have forgotten, is not sent
@@ -18,7 +18,7 @@ import (
 func TestLate(t *testing.T) {
 	for _, policy := range []bridge.Policy{bridge.Stop, bridge.DeadLetter, bridge.Send} {
 		t.Run(policy.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				r := newRig(t, entity, memory.WithWindow(time.Minute))
 				defer r.close()
 				r.publish(2, "a")
@@ -53,7 +53,7 @@ func TestLate(t *testing.T) {
 
 // TestLateOverLeases: the first attempt counts also when the lease was lost meanwhile.
 func TestLateOverLeases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, entity, memory.WithWindow(time.Minute))
 		defer r.close()
 		r.publish(1, "a")
@@ -79,7 +79,7 @@ func TestLateOverLeases(t *testing.T) {
 
 // TestLostLease: what is behind a message whose lease is lost goes back with it.
 func TestLostLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		e := entity
 		e.Ordered = false
 		r := newRig(t, e)

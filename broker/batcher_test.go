@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // slow answers after d, or Unknown when ctx ends first, as an adapter does.
@@ -31,7 +32,7 @@ func slow(d time.Duration) func(context.Context, int, []broker.Message) []broker
 }
 
 func TestBatcherGrowsWhileInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{answer: slow(time.Millisecond)}
 		b := broker.NewBatcher(p, 1, 100)
 		var got []broker.Verdict
@@ -61,7 +62,7 @@ func TestBatcherGrowsWhileInFlight(t *testing.T) {
 }
 
 func TestBatcherKeepsOrderPerKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		var mu sync.Mutex
 		order := map[string][]string{}
 		p := &fakePublisher{}
@@ -109,7 +110,7 @@ func TestBatcherKeepsOrderPerKey(t *testing.T) {
 // A message without a key doesn't wait behind a lane that is busy while another
 // one is idle.
 func TestBatcherUsesIdleLanes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{answer: slow(time.Second)}
 		b := broker.NewBatcher(p, 4, 100)
 		start := time.Now()
@@ -127,7 +128,7 @@ func TestBatcherUsesIdleLanes(t *testing.T) {
 }
 
 func TestBatcherBackPressure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{answer: slow(time.Minute)}
 		b := broker.NewBatcher(p, 1, 2)
 		var verdicts [4]broker.Receipt
@@ -164,7 +165,7 @@ func TestBatcherBackPressure(t *testing.T) {
 // A caller that gives up gets its queued messages back unsent and its flying
 // ones as Unknown, and harms nobody else in the batch.
 func TestBatcherPublishGivesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{answer: slow(time.Minute)}
 		b := broker.NewBatcher(p, 1, 2)
 		other := make(chan broker.Receipt, 1)
@@ -206,7 +207,7 @@ func TestBatcherPublishGivesUp(t *testing.T) {
 
 // When nobody waits for a batch any more, it is cut.
 func TestBatcherCutsAnOrphanedBatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{answer: slow(time.Hour)}
 		b := broker.NewBatcher(p, 1, 10)
 		start := time.Now()
@@ -238,7 +239,7 @@ func TestBatcherCutsAnOrphanedBatch(t *testing.T) {
 
 // The same for messages of Go, whose contexts the Batcher watches itself.
 func TestBatcherCutsAnOrphanedBatchOfGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{answer: slow(time.Hour)}
 		b := broker.NewBatcher(p, 1, 10)
 		start := time.Now()
@@ -264,7 +265,7 @@ func TestBatcherCutsAnOrphanedBatchOfGo(t *testing.T) {
 }
 
 func TestBatcherRefusesWhatEndedInTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{answer: slow(time.Minute)}
 		b := broker.NewBatcher(p, 1, 10)
 		b.Go(t.Context(), broker.Message{ID: "a"}, func(broker.Receipt) {})
@@ -287,7 +288,7 @@ func TestBatcherRefusesWhatEndedInTheQueue(t *testing.T) {
 }
 
 func TestBatcherCloseIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{answer: slow(time.Hour)}
 		b := broker.NewBatcher(p, 1, 10)
 		var got [2]broker.Receipt

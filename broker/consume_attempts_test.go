@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // Attempts back off, and the last one dead-letters: by the broker's number where
@@ -17,7 +17,7 @@ import (
 func TestConsumeAttempts(t *testing.T) {
 	for name, opts := range map[string][]memory.Option{"exact": nil, "none": {memory.WithoutAttempts()}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				r := newRig(t, broker.Entity{DeadLetter: "dead"}, opts...)
 				r.publish(2)
 				var at []time.Duration
@@ -54,7 +54,7 @@ func TestConsumeAttempts(t *testing.T) {
 func TestConsumePoisonAndPostpone(t *testing.T) {
 	for name, opts := range map[string][]memory.Option{"exact": nil, "none": {memory.WithoutAttempts()}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				r := newRig(t, broker.Entity{DeadLetter: "dead"}, opts...)
 				r.publish(2)
 				bad := errors.New("not JSON")
@@ -96,7 +96,7 @@ func TestConsumePoisonAndPostpone(t *testing.T) {
 // google/go-cloud#1733: a handler that settles by itself, twice, and then
 // returns something else.
 func TestConsumeHandlerSettles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(3)
 		stop := r.consume(func(ctx context.Context, d *broker.Delivery) error {
@@ -134,7 +134,7 @@ func TestConsumeHandlerSettles(t *testing.T) {
 // A message without an ID, from a foreign producer, is counted by its position;
 // and the memory of failures is bounded.
 func TestConsumeCountsWithoutIDs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{DeadLetter: "dead"}, memory.WithoutAttempts())
 		r.publish(1)
 		r.rcv.receive = func(_ context.Context, _ int, next func() ([]broker.Delivery, error)) ([]broker.Delivery, error) {

@@ -12,12 +12,13 @@ import (
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // googleapis/google-cloud-go#1247: leases of what waits behind a slow handler
 // are kept, and of a handler that takes several leases.
 func TestConsumeExtendsLeases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 10 * time.Second})
 		r.publish(100)
 		handled := map[string]int{}
@@ -56,7 +57,7 @@ func TestConsumeExtendsLeases(t *testing.T) {
 // When the lease is lost the handler's context ends with the cause, its result
 // is not settled, and a message that lost its lease in the queue isn't handled.
 func TestConsumeLeaseLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 10 * time.Second})
 		r.publish(2)
 		var lost, again atomic.Bool
@@ -102,7 +103,7 @@ func TestConsumeLeaseLost(t *testing.T) {
 
 // A heartbeat whose answer is lost is tried again in time.
 func TestConsumeHeartbeatIsRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 30 * time.Second})
 		r.publish(1)
 		fault := r.b.Inject(memory.Fault{Op: memory.Settle, Kind: memory.LoseRequest, Times: 2})
@@ -127,7 +128,7 @@ func TestConsumeHeartbeatIsRetried(t *testing.T) {
 // dapr/components-contrib#3561: handlers as long as the heartbeat's period. No
 // Extend follows an Ack on the wire, and nobody is told of a lost lease.
 func TestConsumeNoExtendAfterAck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 9 * time.Second})
 		r.publish(300)
 		done := map[string]bool{}
@@ -166,7 +167,7 @@ func TestConsumeNoExtendAfterAck(t *testing.T) {
 
 // A settle waits for the Extend of its message that is under way.
 func TestConsumeAckWaitsForTheExtend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 9 * time.Second})
 		r.publish(1)
 		extending := false
@@ -200,7 +201,7 @@ func TestConsumeAckWaitsForTheExtend(t *testing.T) {
 // Where leases can't be extended the hook says so once, and a handler that is
 // too slow is stopped as its lease ends.
 func TestConsumeExtendUnsupported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 10 * time.Second})
 		r.publish(3)
 		r.rcv.settle = func(_ context.Context, s []broker.Settlement, next func() error) error {
@@ -237,7 +238,7 @@ func TestConsumeExtendUnsupported(t *testing.T) {
 
 // A delay that the broker doesn't know passes here, under the lease.
 func TestConsumeNackDelayUnsupported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 10 * time.Second})
 		r.publish(1)
 		nacks := 0
@@ -275,7 +276,7 @@ func TestConsumeNackDelayUnsupported(t *testing.T) {
 
 // What is held for its delay goes back at once when Consume ends.
 func TestConsumeGivesBackWhatItHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(1)
 		r.rcv.settle = func(_ context.Context, s []broker.Settlement, next func() error) error {
@@ -306,7 +307,7 @@ func TestConsumeGivesBackWhatItHolds(t *testing.T) {
 // A handler's context carries the caller's values, isn't ended by another
 // message, and ends soon after its handler, at the latest when the worker is idle.
 func TestConsumeHandlerContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(100)
 		type key struct{}

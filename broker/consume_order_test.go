@@ -9,17 +9,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // Whatever fails, the successes of a key are in its order, also over redelivery.
 func TestConsumeOrderPerKey(t *testing.T) {
 	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			r := newRig(t, broker.Entity{Ordered: true, Lease: 5 * time.Second})
 			r.publish(120, "a", "b", "c", "")
 			rnd := rand.New(rand.NewPCG(seed, 0))
@@ -68,7 +68,7 @@ func TestConsumeOrderPerKey(t *testing.T) {
 // When a message goes back to the broker, the later ones of its key that were in
 // hand, or came while the nack was under way, aren't handled before the failed one; other keys go on.
 func TestConsumeHoldsBackTheKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		// This broker keeps no order over redelivery by itself.
 		r := newRig(t, broker.Entity{})
 		r.publish(6, "k", "other")
@@ -113,7 +113,7 @@ func TestConsumeHoldsBackTheKey(t *testing.T) {
 // What a Receive brings that was under way as the nack was settled may have left
 // the broker before it, and waits too; what the next one brings doesn't.
 func TestConsumeHoldsBackWhatOvertook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(1, "k")
 		calls := 0
@@ -152,7 +152,7 @@ func TestConsumeHoldsBackWhatOvertook(t *testing.T) {
 
 // A key isn't blocked for ever by a message that doesn't come back.
 func TestConsumeFreesAKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(1, "k")
 		var order []string
@@ -183,7 +183,7 @@ func TestConsumeFreesAKey(t *testing.T) {
 
 // The later ones that were given back unhandled have not spent an attempt.
 func TestConsumeGivenBackCostsNoAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Ordered: true, DeadLetter: "dead"})
 		r.publish(2, "k")
 		tries := map[string]int{}
@@ -206,7 +206,7 @@ func TestConsumeGivenBackCostsNoAttempt(t *testing.T) {
 
 // A dead-lettered message doesn't hold up its key.
 func TestConsumeDeadLetterFreesTheKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Ordered: true, DeadLetter: "dead"})
 		r.publish(3, "k")
 		var order []string
@@ -229,7 +229,7 @@ func TestConsumeDeadLetterFreesTheKey(t *testing.T) {
 
 // Unordered spreads one key over the workers.
 func TestConsumeUnordered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(8, "k")
 		start := time.Now()
@@ -249,7 +249,7 @@ func TestConsumeUnordered(t *testing.T) {
 func TestConsumeReceiveErrors(t *testing.T) {
 	for _, kind := range []error{broker.ErrUnavailable, broker.ErrBusy, broker.ErrRefused, errors.New("no idea")} {
 		t.Run(kind.Error(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				r := newRig(t, broker.Entity{})
 				r.publish(1)
 				var at []time.Duration
@@ -278,7 +278,7 @@ func TestConsumeReceiveErrors(t *testing.T) {
 	}
 	for _, kind := range []error{broker.ErrClosed, broker.ErrNotFound, broker.ErrUnauthorized, broker.ErrInvalid, broker.ErrConflict, broker.ErrUnsupported} {
 		t.Run(kind.Error(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				r := newRig(t, broker.Entity{})
 				r.publish(1)
 				r.rcv.receive = func(_ context.Context, _ int, next func() ([]broker.Delivery, error)) ([]broker.Delivery, error) {
@@ -307,7 +307,7 @@ func TestConsumeReceiveErrors(t *testing.T) {
 
 // An empty answer without an error makes no hot loop.
 func TestConsumeEmptyReceive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		n := 0
 		r.rcv.receive = func(context.Context, int, func() ([]broker.Delivery, error)) ([]broker.Delivery, error) {

@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // A message with a key that fails is handled again in hand, before those behind
 // it and under a lease that is kept: nobody pays with a delivery, so a broker that
 // counts deliveries takes no message away that was never handled.
 func TestConsumeRetriesAKeyInHand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{MaxDeliveries: 2, DeadLetter: "dead", Lease: 10 * time.Second})
 		r.publish(6, "k")
 		var order []string
@@ -46,7 +46,7 @@ func TestConsumeRetriesAKeyInHand(t *testing.T) {
 
 // As Consume ends, what rests goes back at once, and those behind it.
 func TestConsumeGivesBackWhatRests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(3, "k")
 		stop := r.consume(func(context.Context, *broker.Delivery) error { return errors.New("no") },
@@ -68,7 +68,7 @@ func TestConsumeGivesBackWhatRests(t *testing.T) {
 // A lease that is lost while its message rests ends the wait: the message is
 // somebody else's, and its key goes on.
 func TestConsumeLosesWhatRests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 10 * time.Second})
 		r.publish(1, "k")
 		r.rcv.settle = func(_ context.Context, s []broker.Settlement, next func() error) error {
@@ -108,7 +108,7 @@ func TestConsumeLosesWhatRests(t *testing.T) {
 // delay of a message without a key is the broker's to wait.
 func TestConsumePostponesInHand(t *testing.T) {
 	for _, key := range []string{"", "k"} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			r := newRig(t, broker.Entity{MaxDeliveries: 2, DeadLetter: "dead", Lease: 10 * time.Second})
 			r.publish(20, key)
 			back := time.Now().Add(time.Minute)
@@ -134,7 +134,7 @@ func TestConsumePostponesInHand(t *testing.T) {
 			}
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 10 * time.Second})
 		r.publish(1)
 		n := 0

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // Lost answers, cut connections and errors of settles: each message is handled
@@ -30,7 +31,7 @@ func TestConsumeSettleFaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				r := newRig(t, broker.Entity{Lease: time.Minute})
 				r.publish(20, "", "k")
 				tt.fault.Op = memory.Settle
@@ -69,7 +70,7 @@ func TestConsumeSettleFaults(t *testing.T) {
 
 // A broker that never answers a settle: the hook is told, Consume ends in time.
 func TestConsumeSettleNeverAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: time.Minute})
 		r.publish(3)
 		must(t, r.b.Inject(memory.Fault{Op: memory.Settle, Kind: memory.LoseRequest}).Err())
@@ -86,7 +87,7 @@ func TestConsumeSettleNeverAnswered(t *testing.T) {
 		}
 	})
 	// While it goes on, each message is given up once its lease has ended.
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 20 * time.Second})
 		r.publish(1)
 		fault := r.b.Inject(memory.Fault{Op: memory.Settle, Kind: memory.LoseRequest})
@@ -110,7 +111,7 @@ func TestConsumeSettleNeverAnswered(t *testing.T) {
 // A message that can't be dead-lettered is given back with the longest delay and
 // the hook told; it is never acked.
 func TestConsumeDeadLetterImpossible(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{}) // no dead-letter topic: memory says ErrUnsupported or ErrNotFound
 		r.publish(1)
 		var at []time.Duration
@@ -137,7 +138,7 @@ func TestConsumeDeadLetterImpossible(t *testing.T) {
 
 // Pending is done with, asked after along with later settles, and at the end.
 func TestConsumePending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(40)
 		// A cumulative commit: an ack takes effect once all before it are acked.
@@ -193,7 +194,7 @@ func TestConsumePending(t *testing.T) {
 
 // At the end it is asked as long as that brings answers.
 func TestConsumePendingUntilTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(5)
 		calls := 0
@@ -225,7 +226,7 @@ func TestConsumePendingUntilTheEnd(t *testing.T) {
 
 // What stays pending at the end is told, once.
 func TestConsumePendingAtTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(5)
 		r.rcv.settle = func(_ context.Context, s []broker.Settlement, next func() error) error {
@@ -248,7 +249,7 @@ func TestConsumePendingAtTheEnd(t *testing.T) {
 }
 
 func TestConsumeAtMostOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{Lease: 5 * time.Second})
 		r.publish(40)
 		handled := map[string]int{}
@@ -296,7 +297,7 @@ func TestConsumeAtMostOnce(t *testing.T) {
 
 // At most once what isn't confirmed isn't handled, and nothing is handled twice.
 func TestConsumeAtMostOnceUnconfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(4)
 		r.rcv.settle = func(_ context.Context, s []broker.Settlement, next func() error) error {
@@ -338,7 +339,7 @@ func TestConsumeAtMostOnceUnconfirmed(t *testing.T) {
 
 // At most once what is acked as the end comes is handled, within the timeout.
 func TestConsumeAtMostOnceDrain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(10)
 		var handled int

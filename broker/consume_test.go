@@ -15,10 +15,11 @@ import (
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 func TestConsumeHandlesAndAcks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(500, "a", "b", "", "c")
 		var mu sync.Mutex
@@ -54,7 +55,7 @@ func TestConsumeHandlesAndAcks(t *testing.T) {
 func TestConsumeWorkersAreBounded(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		t.Run(fmt.Sprint(workers), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				r := newRig(t, broker.Entity{})
 				r.publish(30)
 				var now, most, hand atomic.Int32
@@ -94,7 +95,7 @@ func TestConsumeWorkersAreBounded(t *testing.T) {
 // context ended is carried out. googleapis/google-cloud-go#13114: the rest comes
 // back at once.
 func TestConsumeDrains(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(20)
 		var handled []string
@@ -127,7 +128,7 @@ func TestConsumeDrains(t *testing.T) {
 // and no message is lost or left in a lease.
 func TestConsumeCancelledAtAnyTime(t *testing.T) {
 	for seed := range uint64(60) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			r := newRig(t, broker.Entity{})
 			var handled atomic.Int32
@@ -164,7 +165,7 @@ func TestConsumeCancelledAtAnyTime(t *testing.T) {
 // dapr/components-contrib#3849 and #3529: a handler that is cut by the end is no
 // failed attempt, whatever it makes of its context's error.
 func TestConsumeDrainTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{DeadLetter: "dead"})
 		r.publish(1)
 		stop := r.consume(func(ctx context.Context, d *broker.Delivery) error {
@@ -193,7 +194,7 @@ func TestConsumeDrainTimeout(t *testing.T) {
 
 // A handler that ignores its context doesn't keep Consume for ever.
 func TestConsumeLeavesAStuckHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t, broker.Entity{})
 		r.publish(3)
 		release := make(chan struct{})
@@ -225,7 +226,7 @@ func TestConsumeLeavesAStuckHandler(t *testing.T) {
 func TestConsumeSurvivesTheHandler(t *testing.T) {
 	for _, way := range []string{"panic", "goexit", "error"} {
 		t.Run(way, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				r := newRig(t, broker.Entity{})
 				r.publish(3)
 				tries := map[string]int{}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // script answers call n by its nth step, the last one for ever.
@@ -55,7 +56,7 @@ func TestRetryVerdicts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				p := &fakePublisher{limits: broker.Limits{Window: tt.window}, answer: script(tt.steps...)}
 				hooked := 0
 				tt.policy.ErrorHook = func(err error) {
@@ -92,7 +93,7 @@ func TestRetryVerdicts(t *testing.T) {
 // Of a batch only the failed messages are sent again, in their order, the very
 // same each time.
 func TestRetrySendsOnlyTheFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{limits: broker.Limits{Window: time.Minute}}
 		p.answer = func(_ context.Context, call int, msgs []broker.Message) []broker.Receipt {
 			rs := stored(len(msgs))
@@ -140,7 +141,7 @@ func TestRetrySendsOnlyTheFailed(t *testing.T) {
 }
 
 func TestRetryBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		var at []time.Duration
 		start := time.Now()
 		p := &fakePublisher{}
@@ -161,7 +162,7 @@ func TestRetryBackoff(t *testing.T) {
 // No attempt ends after first attempt + window - margin, whatever the broker
 // does; past that the message says so and is Unknown.
 func TestRetryWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		const window, margin = 20 * time.Second, 2 * time.Second
 		start := time.Now()
 		var last time.Duration
@@ -195,7 +196,7 @@ func TestRetryMarginIsBounded(t *testing.T) {
 }
 
 func TestRetryOverARestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{limits: broker.Limits{Window: time.Minute}, answer: script(unknown, stored)}
 		old := broker.Message{ID: "old", Time: time.Now().Add(-time.Hour)}
 		fresh := broker.Message{ID: "fresh", Time: time.Now().Add(-time.Second)}
@@ -221,7 +222,7 @@ func TestRetryOverARestart(t *testing.T) {
 
 // A second Publish of the same slice counts on from the first one's attempt.
 func TestRetryOfTheSameSlice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{limits: broker.Limits{Window: time.Minute}, answer: script(unknown)}
 		r := broker.Retry(p, broker.RetryPolicy{Attempts: 1})
 		msgs := []broker.Message{{ID: "a"}}
@@ -239,7 +240,7 @@ func TestRetryOfTheSameSlice(t *testing.T) {
 }
 
 func TestRetryElapsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{answer: script(kind(broker.ErrBusy))}
 		start := time.Now()
 		r := broker.Retry(p, broker.RetryPolicy{Attempts: -1, Elapsed: 10 * time.Second, Rand: fullJitter, ErrorHook: func(error) {}})
@@ -256,7 +257,7 @@ func TestRetryElapsed(t *testing.T) {
 // Errors count in English.
 func TestRetrySaysHowOften(t *testing.T) {
 	for attempts, want := range map[int]string{1: "after 1 attempt: ", 2: "after 2 attempts: "} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			p := &fakePublisher{answer: script(kind(broker.ErrBusy))}
 			r := broker.Retry(p, broker.RetryPolicy{Attempts: attempts, ErrorHook: func(error) {}})
 			if _, err := r.Publish(t.Context(), broker.Message{ID: "a"}); err == nil || !strings.Contains(err.Error(), want) {
@@ -270,7 +271,7 @@ func TestRetrySaysHowOften(t *testing.T) {
 func TestRetryContextEnds(t *testing.T) {
 	for _, inPause := range []bool{false, true} {
 		t.Run(fmt.Sprint("in pause ", inPause), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				p := &fakePublisher{limits: broker.Limits{Window: time.Hour}}
 				p.answer = func(ctx context.Context, call int, msgs []broker.Message) []broker.Receipt {
 					if inPause {
@@ -304,7 +305,7 @@ func TestRetryContextEnds(t *testing.T) {
 }
 
 func TestRetryClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := &fakePublisher{answer: script(kind(broker.ErrUnavailable))}
 		r := broker.Retry(p, broker.RetryPolicy{Backoff: broker.Backoff{Min: time.Hour, Max: time.Hour}, Rand: fullJitter, ErrorHook: func(error) {}})
 		done := make(chan error)

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/boundary"
 	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // counted is a store in memory that applies effects as often as it is asked, and
@@ -165,7 +165,7 @@ func TestHandle(t *testing.T) {
 // when the message has come again, for a slow database, will do.
 func TestAnAnswerThatWasNotLost(t *testing.T) {
 	for lostAt, want := range map[int]bool{0: true, 3: true, never: false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			var removed int
 			store := &counted{says: []error{ErrAgain}, lostAt: lostAt}
 			b := storeBench(Target{Stores: []Store{store.store(Inbox, "there", &removed)}})

@@ -32,16 +32,17 @@ func probeSettleDurable(ctx context.Context, b *Bench) error {
 	case o.State != broker.Confirmed:
 		return fmt.Errorf("ack %q: %s: %w", d.ID, o.State, o.Err)
 	}
-	// What is forgotten is a matter of milliseconds, which a busy machine takes for
-	// the kill alone: where acks are said to be forgotten it is tried more than once.
+	// What is forgotten is a matter of milliseconds, which a busy machine takes for the
+	// kill alone, or for what the broker writes of the first acks: where acks are said to
+	// be forgotten it is tried more than once, with more of them each time.
 	kills := 1
 	if b.Target.Boundary.Entries[boundary.SettleDurable].Declared == boundary.Redelivered {
 		kills = attempts
 	}
 	total := 0
-	for range kills {
+	for kill := range kills {
 		var acked, again int
-		e, acked, again, err = b.ackedAndKilled(ctx, e)
+		e, acked, again, err = b.ackedAndKilled(ctx, e, 3+kill*stocked/attempts)
 		if errors.Is(err, broker.ErrNotFound) {
 			b.Answer(boundary.SettleDurable, boundary.Final, "the crash leaves nothing that could come again, not even the topic: %v", err)
 			return nil
@@ -58,10 +59,13 @@ func probeSettleDurable(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// ackedAndKilled is one kill under acks, and what came of it: how many of them were
-// confirmed, and how many messages of those came again.
-func (b *Bench) ackedAndKilled(ctx context.Context, e ends) (after ends, n, again int, err error) {
-	acked, open, err := b.killUnderAcks(ctx, e)
+// stocked is how many messages are acked one after the other while the broker is killed.
+const stocked = 30
+
+// ackedAndKilled is one kill after so many acks, under more, and what came of it: how
+// many of them were confirmed, and how many messages of those came again.
+func (b *Bench) ackedAndKilled(ctx context.Context, e ends, enough int) (after ends, n, again int, err error) {
+	acked, open, err := b.killUnderAcks(ctx, e, enough)
 	if err != nil {
 		return e, 0, 0, err
 	}
@@ -112,15 +116,14 @@ func (b *Bench) stock(ctx context.Context, e ends, n int) ([]broker.Delivery, er
 	return ds, nil
 }
 
-// killUnderAcks kills the broker while one delivery after the other is acked, and
-// returns whose acks were confirmed and which weren't tried.
-func (b *Bench) killUnderAcks(ctx context.Context, e ends) (acked, open map[string]bool, err error) {
-	const enough = 3 // acks before the kill
+// killUnderAcks kills the broker while one delivery after the other is acked, once it
+// has confirmed enough, and returns whose acks were confirmed and which weren't tried.
+func (b *Bench) killUnderAcks(ctx context.Context, e ends, enough int) (acked, open map[string]bool, err error) {
 	// A broker that writes its state in intervals writes the first change after a
 	// quiet time at once, and holds back what follows.
 	const quiet = 250 * time.Millisecond
 	for n := range attempts {
-		ds, err := b.stock(ctx, e, 30)
+		ds, err := b.stock(ctx, e, stocked)
 		if err != nil {
 			return nil, nil, err
 		}

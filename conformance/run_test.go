@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -16,6 +15,7 @@ import (
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/boundary"
 	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -94,7 +94,7 @@ func TestProbeThatBreaks(t *testing.T) {
 }
 
 func TestProbeIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		start := time.Now()
 		f := made(t.Context(), 0, func(ctx context.Context, _ *Bench) error { <-ctx.Done(); return ctx.Err() })
 		if f.Verdict != report.Failed || !strings.Contains(f.Reason, "longer than 1m0s") || time.Since(start) != time.Minute {
@@ -130,7 +130,7 @@ func TestProbeLeavesNothingBroken(t *testing.T) {
 			return b.Kill(ctx)
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			free = make(chan struct{})
 			defer close(free)
 			var mu sync.Mutex

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // madeUp is a cluster on which nobody can connect, so that each soak fails at once.
@@ -159,7 +159,7 @@ func TestSelectClusters(t *testing.T) {
 
 // The load lasts as long as the disturbance, and what is left then goes at once.
 func TestSoakPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		p := newSoakPace(100, 9*soakLead)
 		for range 25 {
 			p.wait(t.Context())

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // provider is who is called. It may take calls with the same key for one.
@@ -110,7 +110,7 @@ func TestCallOnce(t *testing.T) {
 // TestCallIdempotent: a provider that knows calls by their key is called again, until
 // it may have forgotten.
 func TestCallIdempotent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c := newCalling(t, dedup.CallOptions{Idempotent: 24 * time.Hour})
 		c.p.then = func() error { return errTimeout }
 		for range 3 {
@@ -212,7 +212,7 @@ func TestCallReconciled(t *testing.T) {
 // its time, in which it may still be at work (Particular/NServiceBus#5648).
 func TestCallCrashed(t *testing.T) {
 	for _, idempotent := range []time.Duration{0, time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			c := newCalling(t, dedup.CallOptions{Idempotent: idempotent, Bound: 10 * time.Second})
 			finish := make(chan error)
 			done := make(chan struct{})
@@ -259,7 +259,7 @@ func TestCallCrashed(t *testing.T) {
 // again if it may, and only then.
 func TestCallRecordLost(t *testing.T) {
 	for _, idempotent := range []time.Duration{0, time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			c := newCalling(t, dedup.CallOptions{Idempotent: idempotent})
 			c.s.fail = fmt.Errorf("%w: gone", dedup.ErrLost)
 			outcome, result, err := c.Once(t.Context(), "a", nil, c.p.call)
@@ -299,7 +299,7 @@ func TestCallCancelled(t *testing.T) {
 // TestCallExpire: the record outlives the provider's memory, and doesn't outlive its
 // window.
 func TestCallExpire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c := newCalling(t, dedup.CallOptions{Idempotent: 30 * 24 * time.Hour})
 		c.once("a", dedup.Applied, nil, "receipt 1")
 		time.Sleep(30 * 24 * time.Hour)

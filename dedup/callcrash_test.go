@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // crashing makes calls in processes that crash at random, as often as a message takes.
@@ -54,7 +54,7 @@ func process(f func() bool) (done bool) {
 // call that the provider knows by its key does neither; without a key nothing is made
 // twice, and what nobody knows is on the list.
 func TestCallCrashes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		const messages = 400
 		for name, w := range map[string]struct {
 			idempotent     time.Duration

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // TestCallAtTheEndOfTheKey: an attempt that is begun while the provider knows the key
@@ -20,7 +20,7 @@ func TestCallAtTheEndOfTheKey(t *testing.T) {
 		24*time.Hour - 14*time.Second: dedup.Unknown,
 		24*time.Hour - time.Second:    dedup.Unknown,
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			c := newCalling(t, dedup.CallOptions{Idempotent: 24 * time.Hour})
 			c.p.then = func() error { return errTimeout }
 			c.once("a", dedup.Unknown, errTimeout, "")
@@ -34,7 +34,7 @@ func TestCallAtTheEndOfTheKey(t *testing.T) {
 				t.Errorf("%v before the end: %v: %v, %d payments; want %v", 24*time.Hour-after, outcome, err, c.p.paid, want)
 			}
 		})
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			c := newCalling(t, dedup.CallOptions{Idempotent: 24 * time.Hour})
 			c.p.then = func() error { return errTimeout }
 			c.once("a", dedup.Unknown, errTimeout, "")
@@ -63,7 +63,7 @@ func TestCallBegunTooLate(t *testing.T) {
 		"the context ended":  func(cancel func()) { cancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				c := newCalling(t, dedup.CallOptions{})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -80,7 +80,7 @@ func TestCallBegunTooLate(t *testing.T) {
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // what time is left is that of the record
+	bubbletest.Run(t, func(t *testing.T) { // what time is left is that of the record
 		c := newCalling(t, dedup.CallOptions{})
 		c.s.added = func() { time.Sleep(20 * time.Second) }
 		began := time.Now()

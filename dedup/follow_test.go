@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // following is a Follow of a fakeLog in a bubble.
@@ -131,12 +132,10 @@ func (f *following) said(text string, target error) {
 	}
 }
 
-func bubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
-
 // TestFollow: all of several partitions once and in order, with gaps in the offsets, a
 // second time from where the first ended, and acked.
 func TestFollow(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		f := newFollowing(t, map[string]int64{"a": 100, "b": 30, "c": 0})
 		f.log.parts["a"] = slices.DeleteFunc(f.log.parts["a"], func(o int64) bool { return o%10 < 3 })
 		f.start()
@@ -167,7 +166,7 @@ func TestFollow(t *testing.T) {
 // What it has applied is left out and the rest applied, by the same receiver.
 func TestFollowFenced(t *testing.T) {
 	for _, last := range []int64{0, 3, 6, 7, 29, 59} { // within the first batch, at its end, behind it
-		bubble(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			f := newFollowing(t, map[string]int64{"a": 60})
 			f.log.before = func() { f.move("a", dedup.Start, last) }
 			f.start()
@@ -189,7 +188,7 @@ func TestFollowFenced(t *testing.T) {
 // TestFollowOwners: two that both think that they own everything apply each message once
 // between them, in order.
 func TestFollowOwners(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		f := newFollowing(t, map[string]int64{"a": 500, "b": 500})
 		other := newFollowing(t, nil)
 		other.store, other.p, other.log.parts = f.store, f.p, f.log.parts
@@ -214,7 +213,7 @@ func TestFollowOwners(t *testing.T) {
 // TestFollowSeeks: where the position lies behind what was read, or far ahead of it, the
 // receiver is opened there.
 func TestFollowSeeks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		f := newFollowing(t, map[string]int64{"a": 40})
 		f.start()
 		f.rest()
@@ -261,7 +260,7 @@ func TestFollowSeeks(t *testing.T) {
 // TestFollowWithoutPosition: as long as the position can't be loaded nothing is applied of
 // a partition, not even what the broker would give by itself.
 func TestFollowWithoutPosition(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		f := newFollowing(t, map[string]int64{"a": 20})
 		f.move("a", dedup.Start, 4)
 		away := &awayStore{fakeStore: f.store}
@@ -308,7 +307,7 @@ func (s *awayStore) Fault(err error) dedup.Fault {
 // TestFollowStoreAway: a store that is away for long costs no message an attempt, and
 // none is dead-lettered for it.
 func TestFollowStoreAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		f := newFollowing(t, map[string]int64{"a": 20})
 		away := &awayStore{fakeStore: f.store}
 		away.transactions.Store(50)
@@ -328,7 +327,7 @@ func TestFollowStoreAway(t *testing.T) {
 // other.
 func TestFollowAssignedAnew(t *testing.T) {
 	for _, stored := range []int64{dedup.Start, 2, 13, 20} {
-		bubble(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			f := newFollowing(t, map[string]int64{"a": 40})
 			var whole atomic.Bool
 			f.effect = func(context.Context, *broker.Delivery) error {
@@ -364,7 +363,7 @@ func TestFollowAssignedAnew(t *testing.T) {
 // other partitions go on; poison, and one that fails too often, is dead-lettered, also
 // when that doesn't work at first.
 func TestFollowFails(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		f := newFollowing(t, map[string]int64{"a": 20, "b": 20, "c": 20})
 		f.o.MaxAttempts = 4
 		f.log.noDLQ = 2
@@ -410,7 +409,7 @@ func TestFollowFails(t *testing.T) {
 // TestFollowDeadLetterFenced: a message whose dead-lettering is done isn't dead-lettered
 // again when the position is moved beside it.
 func TestFollowDeadLetterFenced(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		f := newFollowing(t, map[string]int64{"a": 5})
 		away := &awayStore{fakeStore: f.store}
 		f.p = dedup.NewPosition[*fakeTx](away, "c", dedup.Options{Attempts: 1})
@@ -435,7 +434,7 @@ func TestFollowDeadLetterFenced(t *testing.T) {
 // TestFollowEnds: what is under way may go on for a while, and no longer; what the broker
 // refuses for good is returned, what it refuses for now isn't.
 func TestFollowEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		for _, c := range []struct {
 			takes time.Duration
 			stand int64
@@ -464,7 +463,7 @@ func TestFollowEnds(t *testing.T) {
 			f.at("a", c.stand)
 		}
 	})
-	bubble(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		f := newFollowing(t, map[string]int64{"a": 20})
 		f.log.refuse = fmt.Errorf("%w: no positions", broker.ErrUnsupported)
 		f.start()

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 var errBroken = errors.New("broken")
@@ -111,7 +111,7 @@ func (s *scripted) Transact(ctx context.Context, f func(tx *fakeTx) error) error
 // counts as an attempt of the message; one that is in flight comes again
 // (MassTransit/MassTransit#4857).
 func TestHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.close(t)
 		store := &scripted{fakeStore: newFakeStore()}
@@ -198,7 +198,7 @@ func TestHandler(t *testing.T) {
 // TestAckFails: the effect is applied and the ack fails; the message comes again, is
 // a duplicate, and is acked (kalaspuff/tomodachi#2074).
 func TestAckFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.close(t)
 		store := newFakeStore()
@@ -260,7 +260,7 @@ func (r *faultyReceiver) Settle(ctx context.Context, s []broker.Settlement) erro
 // TestHandleBatch: a batch of deliveries with every outcome, in which a key's later
 // messages wait for its earlier ones.
 func TestHandleBatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.close(t)
 		store := newFakeStore()

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 var errGone = fmt.Errorf("%w: gone", dedup.ErrLost)
@@ -100,7 +100,7 @@ func TestLeaseBatch(t *testing.T) {
 
 // TestLeaseExtended: an effect that takes long keeps its lease, and no copy gets in.
 func TestLeaseExtended(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := newFakeLeases()
 		l := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: 3 * time.Second})
 		fails := 0
@@ -132,7 +132,7 @@ func TestLeaseExtended(t *testing.T) {
 // ended, with a higher fence; the holder, if it is still there, is told and its
 // context has ended before that (riverqueue/river#62).
 func TestLeaseTakeover(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := newFakeLeases()
 		l := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: 3 * time.Second, Attempts: 1})
 		crashed := l.Reserve(t.Context(), dedup.Key{ID: "crashed"})
@@ -207,7 +207,7 @@ func TestLeaseTakeover(t *testing.T) {
 // TestLeaseBatchOutlived: effects whose turn comes after their lease has ended don't
 // begin.
 func TestLeaseBatchOutlived(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := newFakeLeases()
 		s.broken = func(call string) (error, error) {
 			if call == "extend" {
@@ -232,7 +232,7 @@ func TestLeaseBatchOutlived(t *testing.T) {
 // TestLeaseAnswersLost: each call is asked again when it has no answer, whether it
 // took place or not.
 func TestLeaseAnswersLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		for _, call := range []string{"reserve", "complete", "release"} {
 			for _, c := range []struct {
 				took  bool

@@ -6,17 +6,17 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // TestLeaseTakenOver: an effect is told that another holder may have been at it, and so
 // is who called; the other one, which goes on, is told that it has lost the message.
 func TestLeaseTakenOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := newFakeLeases()
 		s.broken = func(call string) (error, error) {
 			if call == "extend" { // the first holder is cut off

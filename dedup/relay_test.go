@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // fakeOutbox is a store whose turns go as the test says.
@@ -154,7 +155,7 @@ func TestRelayIdle(t *testing.T) {
 		}, 40, 120, broker.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				store := &fakeOutbox{verify: []error{lost, lost}, turn: func(_ int, _ dedup.OutboxTurn, send func([]dedup.OutboxRow) []dedup.OutboxFate) (int, error) {
 					return c.turn(send)
 				}}
@@ -214,7 +215,7 @@ func TestRelayEnds(t *testing.T) {
 
 // TestRelayWindow: an attempt is cut before the broker forgets the ID.
 func TestRelayWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		store := &fakeOutbox{turn: func(n int, turn dedup.OutboxTurn, send func([]dedup.OutboxRow) []dedup.OutboxFate) (int, error) {
 			if n > 0 {
 				return 0, nil
@@ -246,7 +247,7 @@ func TestRelayWindow(t *testing.T) {
 // TestRelaySlowTurn: what a slow turn leaves no time for isn't held, for it was never
 // tried.
 func TestRelaySlowTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		var fates []dedup.OutboxFate
 		store := &fakeOutbox{turn: func(n int, turn dedup.OutboxTurn, send func([]dedup.OutboxRow) []dedup.OutboxFate) (int, error) {
 			if n > 0 {
@@ -275,7 +276,7 @@ func TestRelaySlowTurn(t *testing.T) {
 // TestRelayWokenInATurn: a wake that another worker takes, which finds the lanes in the
 // hands of a turn that has looked already, isn't lost.
 func TestRelayWokenInATurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		looked := make(chan struct{})
 		store := &fakeOutbox{turn: func(n int, _ dedup.OutboxTurn, send func([]dedup.OutboxRow) []dedup.OutboxFate) (int, error) {
 			if n == 0 {
@@ -306,7 +307,7 @@ func TestRelayWokenInATurn(t *testing.T) {
 // TestOutboxNotifyLost: a lost connection isn't the end of telling others.
 func TestOutboxNotifyLost(t *testing.T) {
 	for lost, failures := range map[int]int{0: 0, 2: 0, 100: 1} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			tries, failed := 0, 0
 			store := &fakeOutbox{notify: func() error {
 				if tries++; tries <= lost {
@@ -329,7 +330,7 @@ func TestOutboxNotifyLost(t *testing.T) {
 
 // TestOutboxNotify: what many call at once others are told once or twice.
 func TestOutboxNotify(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		store := &fakeOutbox{notify: func() error { time.Sleep(10 * time.Millisecond); return broker.ErrUnavailable }}
 		woken, failed := 0, 0
 		out := dedup.NewOutbox[struct{}](store, "orders", dedup.OutboxOptions{Others: true, Wake: func() { woken++ }, ErrorHook: func(err error) {

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/sqlite"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // received returns the IDs that a subscription has, in the order of its positions.
@@ -171,7 +171,7 @@ func TestInboxAndOutbox(t *testing.T) {
 // (MassTransit/MassTransit#3512).
 func TestOutboxOneKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.db")
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)

@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/sqlite"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // stepped is a store whose writes of a transactional relay do what the test says.
@@ -136,7 +136,7 @@ func (r *txRig) close() {
 
 func onTxRig(t *testing.T, f func(t *testing.T, r *txRig)) {
 	path := filepath.Join(t.TempDir(), "a.db")
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newTxRig(t, path)
 		defer r.close()
 		f(t, r)

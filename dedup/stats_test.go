@@ -7,11 +7,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // TestStatsOfInbox: each message is in one count, and under way while it is.
@@ -85,7 +85,7 @@ func TestStatsOfPosition(t *testing.T) {
 // TestStatsOfLease: a holder that froze beyond its lease finds that another has taken
 // over, and both are counted.
 func TestStatsOfLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := newFakeLeases()
 		frozen := dedup.NewLease(s, "c", dedup.LeaseOptions{Lease: time.Hour})
 		r := frozen.Reserve(t.Context(), dedup.Key{ID: "m"})[0]
@@ -107,7 +107,7 @@ func TestStatsOfLease(t *testing.T) {
 // TestStatsOfCalls: an attempt that left no record is found stuck, and one whose
 // outcome nobody knows waits for somebody.
 func TestStatsOfCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c := newCalling(t, dedup.CallOptions{Bound: time.Second})
 		if _, err := c.s.AddCall(t.Context(), dedup.Call{Consumer: "c", ID: "crashed", State: dedup.CallStarted, First: time.Now(), Changed: time.Now(), Due: time.Now().Add(time.Second)}); err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestStatsOfCalls(t *testing.T) {
 // TestDecisions: what a handler tells Consume is counted by its reason, and so is what
 // HandleBatch tells the broker.
 func TestDecisions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.close(t)
 		store := newFakeStore()
@@ -215,7 +215,7 @@ func TestDecisions(t *testing.T) {
 
 // TestRelayPublished: a Publish is told of with what was tried before.
 func TestRelayPublished(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		for _, window := range []time.Duration{time.Hour, 0} {
 			old, crashed, young := outboxRow("old", 1), outboxRow("crashed", 2), outboxRow("young", 3)
 			old.Attempts, old.Age, old.Time = 2, 5*time.Minute, time.Now().Add(-20*time.Minute)

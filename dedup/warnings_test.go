@@ -5,11 +5,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // warned collects warnings.
@@ -29,7 +29,7 @@ func (w *warned) hook() dedup.HandlerOption {
 // TestHandlerWarnsOfIDs: one that is a hash of the body is told once a minute, and
 // counted each time; nothing else is.
 func TestHandlerWarnsOfIDs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		const id = "5d41402abc4b2a76b9719d911017c592" // the MD5 of "hello"
 		m := func() *broker.Delivery {
 			return &broker.Delivery{Message: broker.Message{ID: id, Body: []byte("hello")}}

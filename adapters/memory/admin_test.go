@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 func TestEnsure(t *testing.T) {
@@ -105,7 +106,7 @@ func TestOpenWhatIsNotThere(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		e := broker.Entity{Topic: "orders", Subscription: "orders/billing", DeadLetter: "dead", Ordered: true}
 		x := newBench(t, e)
 		x.send(broker.Message{ID: "a", Key: "k"}, broker.Message{ID: "b", Key: "k"}, broker.Message{ID: "c"})

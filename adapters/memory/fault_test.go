@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // inBubble runs f with a broker in real time, which a bubble makes cheap.
 func inBubble(t *testing.T, f func(x *bench)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		b := New()
 		defer b.Close()
 		conn := b.Conn()

@@ -10,12 +10,13 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // In real time nothing but timers moves the broker: a bubble shows that they
 // fire at the right moment, and that nothing polls.
 func TestRealTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		b := New(WithLease(10 * time.Second))
 		defer b.Close()
 		conn := b.Conn()
@@ -68,7 +69,7 @@ func must(t testing.TB, err error) {
 }
 
 func TestReceiveEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		b := New()
 		defer b.Close()
 		conn := b.Conn()
@@ -139,7 +140,7 @@ func TestWokenReceiverThatLeavesPassesItOn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				x := newBench(t, broker.Entity{})
 				second, err := x.b.Conn().OpenReceiver(t.Context(), "orders/billing")
 				must(t, err)
@@ -211,7 +212,7 @@ func TestCloseGivesBack(t *testing.T) {
 		"conn":     func(x *bench) error { return x.conn.Close(x.t.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				x := newBench(t, broker.Entity{})
 				other, err := x.b.Conn().OpenReceiver(t.Context(), "orders/billing")
 				must(t, err)
@@ -242,7 +243,7 @@ func TestCloseEndsReceive(t *testing.T) {
 		"broker":   func(x *bench) { x.b.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				x := newBench(t, broker.Entity{})
 				x.publish("held")
 				held := x.one(x.rcv)

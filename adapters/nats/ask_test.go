@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // A question that nobody answers, as while a stream has no leader, is asked again.
 func TestAskedUntilAnswered(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		asked, start := 0, time.Now()
@@ -33,7 +33,7 @@ func TestAskedUntilAnswered(t *testing.T) {
 func TestAskedNoLongerThanMayBe(t *testing.T) {
 	t.Parallel()
 	silence := func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		start := time.Now()
 		if _, err := ask(t.Context(), silence); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != askTime {
 			t.Errorf("without a deadline: %v after %s", err, time.Since(start))

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/fault"
 	"github.com/onceline/onceline/localstack/rabbitmq"
 	emulator "github.com/onceline/onceline/localstack/rabbitmq/stream"
@@ -19,7 +19,7 @@ import (
 // message that was given back for that long comes to the minute.
 func TestStreamAnHourOfSilence(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := emulator.New()
 		ctx := context.Background()
 		c := dialInMemory(t, s, nil)
@@ -65,7 +65,7 @@ func TestStreamAnHourOfSilence(t *testing.T) {
 // A consumer that is frozen loses its turn after two heartbeats.
 func TestStreamSilentReceiverLosesItsTurn(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		ctx := context.Background()
 		s := emulator.New()
 		mute := make(chan struct{})
@@ -134,7 +134,7 @@ func TestStreamLinkAfterASilence(t *testing.T) {
 // publishes Unknown or Refused, and Close with its own.
 func TestStreamStuckBroker(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := emulator.New(emulator.Heartbeat(0))
 		c := dialInMemory(t, s, nil)
 		e := broker.Entity{Topic: "s", Subscription: "s/n"}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 	emulator "github.com/onceline/onceline/localstack/rabbitmq"
 )
 
@@ -15,7 +15,7 @@ import (
 // memory.
 func TestVirtualTime(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := emulator.New()
 		served := make(chan struct{}, 100)
 		dial := func(context.Context, string, string) (net.Conn, error) {

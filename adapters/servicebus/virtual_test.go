@@ -4,12 +4,12 @@ import (
 	"context"
 	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 	emulator "github.com/onceline/onceline/localstack/servicebus"
 )
 
@@ -17,7 +17,7 @@ import (
 // waits takes no time, and as long as it should.
 func virtually(t *testing.T, test func(t *testing.T, s *emulator.Server, c broker.Conn), opts ...Option) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := emulator.New()
 		defer closing(t, s)
 		client, err := azservicebus.NewClientFromConnectionString("Endpoint=sb://127.0.0.1;SharedAccessKeyName=k;SharedAccessKey=v;UseDevelopmentEmulator=true",

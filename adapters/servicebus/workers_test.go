@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // gate is a link whose settles have their answers when it is opened.
@@ -26,7 +27,7 @@ func (g *gate) CompleteMessage(ctx context.Context, _ *azservicebus.ReceivedMess
 // Workers stay for the Settles to come, as many as one of those needs, until the
 // receiver has nothing to do for a lap. No Settle waits for the workers of another.
 func TestWorkersStay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := &receiver{c: &conn{opts: options{settleTimeout: time.Minute}}, life: t.Context(), cancel: func() {}, spare: make(chan *settling)}
 		r.lap = time.AfterFunc(time.Hour, r.endLap)
 		defer r.lap.Stop()
@@ -98,7 +99,7 @@ func TestWorkersStay(t *testing.T) {
 // The lap's timer isn't set anew for each pull: one that began later lasts for its
 // own lap, and the grace, for this link is none of the places that an attempt knows.
 func TestLapEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := &receiver{c: &conn{opts: options{now: time.Now}}, lease: time.Minute, life: t.Context(), open: t.Context(), spare: make(chan *settling)}
 		r.lap = time.AfterFunc(time.Hour, r.endLap)
 		defer r.lap.Stop()

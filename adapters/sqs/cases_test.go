@@ -13,6 +13,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // Public bug reports about other clients, as tests of this one. Each names its
@@ -134,7 +135,7 @@ func TestCaseManyAttributes(t *testing.T) {
 // redpanda-data/connect#1948: a handler that took longer than the lease got its
 // message again and again.
 func TestCaseSlowHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c, w, _ := bubble(t)
 		e := entity(t, func(e *broker.Entity) { e.Lease = time.Second })
 		ensure(t, c, e)
@@ -174,7 +175,7 @@ func TestCaseSlowHandler(t *testing.T) {
 // aws/aws-sdk-go-v2#2068: cancelling a long poll left messages in flight that
 // nobody had seen.
 func TestCaseCancelledPoll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c, w, _ := bubble(t)
 		e := entity(t, func(e *broker.Entity) { e.Lease = time.Minute })
 		ensure(t, c, e)
@@ -203,7 +204,7 @@ func TestCaseCancelledPoll(t *testing.T) {
 // elixir-broadway/broadway_sqs#78: what lay behind a failed message of the same
 // group in a batch was handled before it.
 func TestCaseFailedKeepsOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c, _, e := bubble(t)
 		publish(t, publisherOf(t, c, e.Topic), keyed("g", "1", "2", "3")...)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

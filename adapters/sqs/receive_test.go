@@ -7,13 +7,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/internal/bubbletest"
 	localsqs "github.com/onceline/onceline/localstack/sqs"
 )
 
@@ -245,7 +245,7 @@ func TestReceiveErrors(t *testing.T) {
 // In a bubble, over an emulator without a network: a service that is away for
 // longer than healing is an error of Receive, and works again after it.
 func TestServiceAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c, w, e := bubble(t)
 		r, p := receiverOf(t, c, e.Subscription), publisherOf(t, c, e.Topic)
 		w.on("ReceiveMessage", func(*http.Request, func(*http.Request) (*http.Response, error)) (*http.Response, error) {
@@ -267,7 +267,7 @@ func TestServiceAway(t *testing.T) {
 // Polls grow as a Receive waits on, up to PollWait and a quarter of the lease,
 // and a message that comes meanwhile is there at once.
 func TestPollsGrow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c, w, e := bubble(t)
 		r, p := receiverOf(t, c, e.Subscription), publisherOf(t, c, e.Topic)
 		var mu sync.Mutex
@@ -306,7 +306,7 @@ func TestPollsGrow(t *testing.T) {
 // A service that answers polls at once and with nothing isn't asked in a hot
 // loop.
 func TestHastyService(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c, w, e := bubble(t)
 		r := receiverOf(t, c, e.Subscription)
 		w.on("ReceiveMessage", func(q *http.Request, _ func(*http.Request) (*http.Response, error)) (*http.Response, error) {

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // settle settles all deliveries in one call and returns the outcomes.
@@ -225,7 +225,7 @@ func TestSettleRequestRefused(t *testing.T) {
 // Extend moves the lease, in whole seconds, up to twelve hours in all; a nack's
 // delay is never cut short.
 func TestTwelveHours(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c, w, e := bubble(t)
 		p, r := publisherOf(t, c, e.Topic), receiverOf(t, c, e.Subscription)
 		publish(t, p, message("x"))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/driver"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 func TestConn(t *testing.T) {
@@ -145,7 +146,7 @@ func TestConnCloseRaces(t *testing.T) {
 // A call that hangs keeps Close no longer than its context; what it opens late
 // is closed.
 func TestConnCloseIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		f := newFake()
 		release := make(chan struct{})
 		f.open = func(context.Context) error { <-release; return nil }

@@ -5,10 +5,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 func TestGate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		var g gate
 		g.wait(t.Context()) // open and empty
 		for range 2 {

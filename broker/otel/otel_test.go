@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -22,6 +21,7 @@ import (
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/otel"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 func TestMain(m *testing.M) {
@@ -247,7 +247,7 @@ func TestAnswersAreCounted(t *testing.T) {
 }
 
 func TestQuietReceiveIsNoNews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -10,12 +10,12 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack"
 )
 
@@ -211,7 +211,7 @@ func (n *notify) Write(b []byte) (int, error) {
 // TestSubPrintsBeforeItSettles: what can't be printed isn't settled.
 func TestSubPrintsBeforeItSettles(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		b := memory.New()
 		defer b.Close()
 		c := b.Conn()

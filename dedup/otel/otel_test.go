@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/otel"
 	"github.com/onceline/onceline/dedup/sqlite"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 var errBroken = errors.New("broken")
@@ -248,7 +248,7 @@ func (slowly) OutboxBacklog(ctx context.Context, _ string) (dedup.OutboxBacklog,
 // TestSlowStore: stores that don't answer hold up a collection for no more than the
 // bound, all together, and take nothing else with them.
 func TestSlowStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		for i := range 5 {
 			defer r.Outbox(fmt.Sprint("topic ", i), slowly{})()

@@ -5,13 +5,13 @@ import (
 	"database/sql"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup"
 	"github.com/onceline/onceline/dedup/sqlite"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // picky is a publisher that answers by the message's ID.
@@ -101,7 +101,7 @@ func TestRelay(t *testing.T) {
 
 // TestPublisher: the age of what is sent, a retry's since the first attempt.
 func TestPublisher(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		b := memory.New()
 		defer b.Close()

@@ -8,11 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/clock"
 )
 
 func TestAdvanceCallsInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c := clock.New()
 		defer c.Close()
 		start := c.Now()
@@ -41,7 +42,7 @@ func TestAdvanceCallsInOrder(t *testing.T) {
 }
 
 func TestRealTimeRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c := clock.New()
 		defer c.Close()
 		c.Advance(time.Hour)
@@ -66,7 +67,7 @@ func TestRealTimeRuns(t *testing.T) {
 }
 
 func TestCloseStopsAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		c := clock.New()
 		called := false
 		timer := c.AfterFunc(time.Second, func() { called = true })

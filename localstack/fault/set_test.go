@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/fault"
 )
 
@@ -101,7 +102,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		var s fault.Set
 		i := s.Inject(fault.Fault{Op: fault.Publish, Kind: fault.LoseResponse}, nil)
 		applied := make(chan error, 1)

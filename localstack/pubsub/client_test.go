@@ -6,7 +6,6 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	sdk "cloud.google.com/go/pubsub/v2"
@@ -14,6 +13,8 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // The official client, by StreamingPull: exactly-once acks, order, flow control.
@@ -80,7 +81,7 @@ func TestOfficialClient(t *testing.T) {
 
 // Ten minutes of leases over a pipe, in no time.
 func TestInsideSynctest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := New()
 		l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 		served := make(chan error, 1)

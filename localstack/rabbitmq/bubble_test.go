@@ -6,16 +6,16 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/rabbitmq"
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // bubble runs a test on a broker without sockets, in time of its own.
 func bubble(t *testing.T, f func(t *testing.T, b *inside), options ...rabbitmq.Option) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		b := &inside{Server: rabbitmq.New(options...)}
 		defer func() { // also where the test has failed
 			for _, c := range b.conns {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/go-amqp"
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/fault"
 	"github.com/onceline/onceline/localstack/servicebus"
 )
@@ -30,7 +30,7 @@ func TestPublishFaults(t *testing.T) {
 		{"error", fault.Fault{Kind: fault.Error, Code: 413}, 0, 0, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				s := servicebus.New()
 				defer s.Close(t.Context())
 				create(t, s, "q", servicebus.QueueProperties{})
@@ -72,7 +72,7 @@ func TestPublishFaults(t *testing.T) {
 // TestSettleFaults: a lost answer leaves the message settled, a lost request leaves
 // it locked, and renewals by $management are struck by their name.
 func TestSettleFaults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := servicebus.New()
 		defer s.Close(t.Context())
 		create(t, s, "q", servicebus.QueueProperties{})
@@ -121,7 +121,7 @@ func TestSettleFaults(t *testing.T) {
 // TestHandoutFault: what is lost on its way to the receiver stays locked for its
 // time, and then comes again.
 func TestHandoutFault(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := servicebus.New()
 		defer s.Close(t.Context())
 		create(t, s, "q", servicebus.QueueProperties{})
@@ -183,7 +183,7 @@ func TestAdminFaults(t *testing.T) {
 // TestRestart: what is durable stays, locks go and count, connections end.
 func TestRestart(t *testing.T) {
 	for _, kill := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			ctx := t.Context()
 			s := servicebus.New()
 			defer s.Close(ctx)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/servicebus"
 )
 
@@ -251,7 +252,7 @@ func TestPartitioned(t *testing.T) {
 // TestAcceptNext: who waits for any session gets the first that has messages; a
 // cut connection gives its sessions back at once and uncounted.
 func TestAcceptNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		ctx := t.Context()
 		s := servicebus.New()
 		defer s.Close(ctx)

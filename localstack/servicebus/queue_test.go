@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/servicebus"
 )
 
@@ -158,7 +158,7 @@ func TestQueue(t *testing.T) {
 // counted (SB-F-14, SB-F-18; gkinsman/AlmostServiceBus#20,
 // Azure/azure-sdk-for-go#17382).
 func TestLockExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := servicebus.New()
 		defer s.Close(t.Context())
 		create(t, s, "q", servicebus.QueueProperties{})
@@ -231,7 +231,7 @@ func TestDuplicates(t *testing.T) {
 // TestSession: one holder, in order, state, renewal, and what ends it (SB-F-23,
 // SB-F-24, SB-F-25).
 func TestSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		ctx := t.Context()
 		s := servicebus.New()
 		defer s.Close(ctx)

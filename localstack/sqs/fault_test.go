@@ -13,6 +13,7 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go"
 
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/fault"
 	"github.com/onceline/onceline/localstack/sqs"
 )
@@ -233,7 +234,7 @@ func TestClose(t *testing.T) {
 // A handler that is called without a server or connection holds until the
 // request's context ends, and has nothing to cut.
 func TestPlainHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := sqs.New()
 		s.Faults().Inject(fault.Fault{Op: fault.Admin, Kind: fault.LoseResponse, Times: 1}, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

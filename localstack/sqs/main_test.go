@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"reflect"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -17,6 +16,7 @@ import (
 	"github.com/aws/smithy-go"
 	"go.uber.org/goleak"
 
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/sqs"
 )
 
@@ -33,7 +33,7 @@ type world struct {
 // inBubble runs a test in virtual time, without connections.
 func inBubble(t *testing.T, f func(w world), options ...sqs.Option) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := sqs.New(options...)
 		defer func() {
 			if err := s.Close(t.Context()); err != nil {

@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 func newRequest(t testing.TB, op, body string) *http.Request {
@@ -27,7 +28,7 @@ func newRequest(t testing.TB, op, body string) *http.Request {
 // that has expired deletes.
 func TestRandomFIFO(t *testing.T) {
 	for seed := range uint64(12) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			s := New(BacklogLimit(1 << 20))
 			do := func(op, body string, out any) int {
@@ -178,7 +179,7 @@ func TestHandles(t *testing.T) {
 // again, and the order holds over mass redelivery.
 func TestThousands(t *testing.T) {
 	for _, name := range []string{"q", "q.fifo"} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			s := New()
 			do := func(op, body string) string {
 				w := &recorder{header: http.Header{}}

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/fault"
 	"github.com/onceline/onceline/localstack/sqs"
 )
@@ -52,7 +52,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // Two listeners, connections in memory, virtual time: polls, held requests and
 // restarts as over a network.
 func TestServeInMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := sqs.New()
 		var worlds []world
 		var served []chan error

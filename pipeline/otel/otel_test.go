@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -20,6 +19,7 @@ import (
 	_ "github.com/onceline/onceline/adapters/kafka"
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/dedup/sqlite"
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack"
 	"github.com/onceline/onceline/pipeline"
 	"github.com/onceline/onceline/pipeline/otel"
@@ -114,7 +114,7 @@ func (s *stated) Stats() pipeline.Stats { return pipeline.Stats(*s) }
 // TestWatch: each count has its name, what one pipeline counted stays when the next one of
 // its name begins, and the age grows until a checkpoint is complete.
 func TestWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r := newRig(t)
 		first := &stated{Input: 100, Output: 50, Checkpoints: 6, Dropped: 7, Recovered: 2, Aborted: 2, Losses: 1, LostMessages: 9, Restarts: 4}
 		stop := r.Watch("billing", first)

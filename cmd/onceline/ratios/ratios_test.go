@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 func TestMet(t *testing.T) {
@@ -32,7 +33,7 @@ func TestMet(t *testing.T) {
 // TestPairs: the base takes 10 ms for a message and ours 40 ms for 20, so it is five
 // times as fast; a run of each before the pairs doesn't count.
 func TestPairs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		var order strings.Builder
 		takes := func(name string, messages int, first, d time.Duration) way {
 			return way{messages, func(context.Context) error {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/onceline/onceline/adapters/memory"
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/broker/boundary"
 	"github.com/onceline/onceline/cmd/onceline/targets"
 	"github.com/onceline/onceline/conformance"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // TestABrokerThatForgetsAll: of one whose restart leaves not even the topics, as with
@@ -39,7 +39,7 @@ func TestABrokerThatForgetsAll(t *testing.T) {
 	for claim := range want {
 		o.Claims = append(o.Claims, claim)
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		r, err := conformance.Run(t.Context(), target, o)
 		if err != nil {
 			t.Fatal(err)

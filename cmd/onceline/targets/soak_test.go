@@ -12,13 +12,14 @@ import (
 	"github.com/onceline/onceline/broker"
 	"github.com/onceline/onceline/conformance"
 	"github.com/onceline/onceline/conformance/report"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // soakMemory soaks a broker in this process, healthy or broken on purpose, in a
 // bubble whose time costs nothing. strike is the disturbance.
 func soakMemory(t *testing.T, strike func(context.Context, *memory.Broker) error, check func(report.Soak), options ...memory.Option) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		b := memory.New(append([]memory.Option{memory.WithLease(2 * time.Second)}, options...)...)
 		defer b.Close()
 		d := conformance.Disturbance{Name: "made up", Lasts: 2 * time.Second,
@@ -117,7 +118,7 @@ func TestSoakTellsStrandedFromLost(t *testing.T) {
 		{"nobody is elected", func(broker.Conn) error { return errors.New("no majority") }, report.NotVerifiable, 0, "the election failed: no majority"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				b := memory.New(memory.WithoutLeaseExpiry())
 				defer b.Close()
 				thief := b.Conn()
@@ -181,7 +182,7 @@ func TestSoakThatCanNotTell(t *testing.T) {
 		})
 	})
 	t.Run("a call never returns", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			b := memory.New()
 			defer b.Close()
 			release := make(chan struct{})
@@ -197,7 +198,7 @@ func TestSoakThatCanNotTell(t *testing.T) {
 		})
 	})
 	t.Run("nobody can connect", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			i := &conformance.Instance{Open: func(context.Context) (broker.Conn, error) { return nil, broker.ErrUnavailable }}
 			s := conformance.Soak(t.Context(), targetOfMemory(), i, conformance.Disturbance{Name: "made up"}, conformance.SoakOptions{})
 			if s.Verdict != report.Failed || !strings.Contains(s.Reason, "unavailable") || s.Seconds > 60 {
@@ -206,7 +207,7 @@ func TestSoakThatCanNotTell(t *testing.T) {
 		})
 	})
 	t.Run("the caller ends it", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Run(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			b := memory.New()

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/dedup"
+	"github.com/onceline/onceline/internal/bubbletest"
 	"go.uber.org/goleak"
 )
 
@@ -82,7 +82,7 @@ func TestTransact(t *testing.T) {
 	} {
 		// In a bubble a commit has begun before its time is over.
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Run(t, func(t *testing.T) {
 				db := sql.OpenDB(&c.fake)
 				defer db.Close()
 				e := Engine{DB: db, CommitTimeout: time.Hour, Refused: func(err error) bool { return errors.Is(err, errRefused) }, Dead: func(error) bool { return true },

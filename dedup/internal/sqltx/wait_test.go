@@ -5,13 +5,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // TestWait: others are waited for as long as the context lasts, and no other error is.
 func TestWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		busy, wrong := errors.New("in other hands"), errors.New("wrong")
 		others := func(err error) bool { return errors.Is(err, busy) }
 		until := time.Now().Add(time.Hour)

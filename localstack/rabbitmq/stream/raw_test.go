@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceline/onceline/internal/bubbletest"
 	"github.com/onceline/onceline/localstack/fault"
 )
 
@@ -212,7 +213,7 @@ func (r *raw) gone() {
 
 // inBubble runs a test in virtual time with a server that is closed at its end.
 func inBubble(t *testing.T, f func(t *testing.T, s *Server), opts ...Option) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		s := New(opts...)
 		defer func() {
 			if err := s.Close(context.Background()); err != nil {
