@@ -33,7 +33,7 @@ func probeSettleAgain(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	again, err := b.afterAll(ctx, e)
+	again, err := b.afterAll(ctx, e, b.Target.Lease)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ const waitable = 3 * time.Second
 
 // afterAll lets leases end, opens a new connection, and returns what comes again. A
 // message there and back before shows that settles without an answer have arrived.
-func (b *Bench) afterAll(ctx context.Context, e ends) (map[string]int, error) {
+func (b *Bench) afterAll(ctx context.Context, e ends, lease time.Duration) (map[string]int, error) {
 	again := map[string]int{}
 	last := b.Message()
 	if _, err := b.MustPublish(ctx, e.pub, last); err != nil {
@@ -230,7 +230,7 @@ func (b *Bench) afterAll(ctx context.Context, e ends) (map[string]int, error) {
 		}
 		again[d.ID]++
 	}
-	if lease := b.Target.Lease; b.Instance.Advance != nil || lease > 0 && lease <= waitable {
+	if b.Instance.Advance != nil || lease > 0 && lease <= waitable {
 		if err := b.Wait(ctx, lease+slack(lease)); err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -12,12 +13,12 @@ import (
 )
 
 // probeSettleDurable. Anomaly: acks were confirmed, the broker's process dies, and
-// their messages come again. Experiment: hold thirty messages, ack one after the
-// other as fast as the broker answers, and kill it meanwhile, so that there are acks
+// their messages come again. Experiment: hold thirty messages, ack a few at a
+// time as fast as the broker answers, and kill it meanwhile, so that there are acks
 // which it confirmed a moment before; start it again, let a lease pass, and look.
 // Those that weren't acked must come again, or it says nothing that the others don't.
 func probeSettleDurable(ctx context.Context, b *Bench) error {
-	e, err := b.ends(ctx, nil)
+	e, err := b.ends(ctx, b.longer)
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func probeSettleDurable(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// stocked is how many messages are acked one after the other while the broker is killed.
+// stocked is how many messages are acked while the broker is killed.
 const stocked = 30
 
 // ackedAndKilled is one kill after so many acks, under more, and what came of it: how
@@ -72,7 +73,7 @@ func (b *Bench) ackedAndKilled(ctx context.Context, e ends, enough int) (after e
 	if e, err = b.reopen(ctx, e); err != nil {
 		return e, 0, 0, err
 	}
-	bound := max(b.Target.Lease, b.Target.Session)
+	bound := max(b.askingLease(), b.Target.Session)
 	if err := b.Wait(ctx, bound+slack(bound)); err != nil {
 		return e, 0, 0, err
 	}
@@ -116,8 +117,8 @@ func (b *Bench) stock(ctx context.Context, e ends, n int) ([]broker.Delivery, er
 	return ds, nil
 }
 
-// killUnderAcks kills the broker while one delivery after the other is acked, once it
-// has confirmed enough, and returns whose acks were confirmed and which weren't tried.
+// killUnderAcks kills the broker while deliveries are acked, once it has confirmed
+// enough, and returns whose acks were confirmed and which weren't tried.
 func (b *Bench) killUnderAcks(ctx context.Context, e ends, enough int) (acked, open map[string]bool, err error) {
 	// A broker that writes its state in intervals writes the first change after a
 	// quiet time at once, and holds back what follows.
@@ -131,7 +132,7 @@ func (b *Bench) killUnderAcks(ctx context.Context, e ends, enough int) (acked, o
 		acks, stop := context.WithCancel(ctx)
 		defer stop()
 		begun, result := make(chan struct{}), make(chan ackRun, 1)
-		go func() { result <- ackAll(acks, ds, enough, begun) }()
+		go func() { result <- ackAll(acks, e.rcv, ds, enough, begun) }()
 		select {
 		case <-begun:
 			err := b.Kill(ctx)
@@ -158,25 +159,36 @@ func (b *Bench) killUnderAcks(ctx context.Context, e ends, enough int) (acked, o
 // ackRun is how far ackAll came.
 type ackRun struct {
 	acked, open map[string]bool // confirmed; not tried
-	failed      error           // of the one in between
+	failed      error           // of the first in between
 }
 
-// ackAll acks one delivery after the other until one isn't confirmed. It closes begun
-// after so many.
-func ackAll(ctx context.Context, ds []broker.Delivery, enough int, begun chan<- struct{}) ackRun {
+// ackAll acks deliveries, a few at a time, until one isn't confirmed. It closes begun
+// once enough are.
+func ackAll(ctx context.Context, r broker.Receiver, ds []broker.Delivery, enough int, begun chan<- struct{}) ackRun {
+	const few = 6
 	run := ackRun{acked: map[string]bool{}, open: map[string]bool{}}
-	for i := range ds {
+	for some := range slices.Chunk(ds, few) {
 		if run.failed != nil {
-			run.open[ds[i].ID] = true
+			for i := range some {
+				run.open[some[i].ID] = true
+			}
 			continue
 		}
-		o, err := ds[i].Ack(ctx)
-		if o.State != broker.Confirmed {
-			run.failed = fmt.Errorf("%s: %w", o.State, err)
-			continue
+		s := make([]broker.Settlement, len(some))
+		for i := range some {
+			s[i] = broker.Settlement{Delivery: &some[i], Action: broker.Ack}
 		}
-		if run.acked[ds[i].ID] = true; len(run.acked) == enough {
+		_ = r.Settle(ctx, s) // the outcomes say more
+		for i := range s {
+			if o := s[i].Outcome; o.State == broker.Confirmed {
+				run.acked[some[i].ID] = true
+			} else if run.failed == nil {
+				run.failed = fmt.Errorf("%s: %w", o.State, o.Err)
+			}
+		}
+		if begun != nil && len(run.acked) >= enough {
 			close(begun)
+			begun = nil
 		}
 	}
 	return run

@@ -16,7 +16,7 @@ import (
 // hold another one back until its caller has given up, see it arrive, and ask again.
 // A new connection shows what took effect.
 func probeSettleOnItsWay(ctx context.Context, b *Bench) error {
-	e, err := b.ends(ctx, nil)
+	e, err := b.ends(ctx, b.longer)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func probeSettleOnItsWay(ctx context.Context, b *Bench) error {
 			return err
 		}
 	}
-	came, err := b.afterAll(ctx, e)
+	came, err := b.afterAll(ctx, e, b.askingLease())
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func probeAfterReconnect(ctx context.Context, b *Bench) error {
 		came = came || early[n].ID == d.ID
 	}
 	if !came {
-		again, err := b.afterAll(ctx, e)
+		again, err := b.afterAll(ctx, e, b.Target.Lease)
 		if err != nil {
 			return err
 		}

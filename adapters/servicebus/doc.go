@@ -111,14 +111,15 @@
 // batch two more round trips.
 //
 // With sessions the receiver holds one at a time and goes on to the next by itself
-// when nothing more comes of it ([SessionIdle]). A session with deliveries in hand
+// when nothing more comes of it ([SessionIdle], or four times what its first message
+// took to come, where that is longer). A session with deliveries in hand
 // is kept beside, its order intact. Its lock is renewed while its messages are
 // taken; Extend renews it for all its deliveries. When its link or lock is lost all
 // its deliveries are LeaseLost at once. A session of which nothing is in hand is
 // let go when Receive ends with its context, and half a second after the last
 // call. To get one takes a dozen round trips: the try goes on for 50 ms after a
 // Receive that ended before, for the next one to take over, so that calls of any
-// length get there. Open more receivers to work on several sessions at a time.
+// length get there; a session that was got is kept as long for its first message. Open more receivers to work on several sessions at a time.
 //
 // # Settling
 //

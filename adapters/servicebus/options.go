@@ -75,8 +75,9 @@ func SettleTimeout(d time.Duration) Option {
 }
 
 // SessionIdle is how long Receive waits for another message of the session that
-// it holds before it turns to the next one. URL: session-idle=DURATION. Default:
-// 50 ms.
+// it holds before it turns to the next one; where its first message took more than a
+// quarter of that to come, four times as long as that. URL: session-idle=DURATION.
+// Default: 50 ms.
 func SessionIdle(d time.Duration) Option {
 	return func(o *options) error {
 		if d <= 0 {

@@ -21,6 +21,10 @@ const (
 	maxParked = 32
 
 	parkedWait = 5 * time.Millisecond
+
+	// firstWait bounds how long the first message of a session takes to come. The
+	// service grants none without messages, but what there was may have expired.
+	firstWait = 5 * time.Second
 )
 
 // receiveSession takes from the session that is held until nothing more comes of
@@ -55,7 +59,7 @@ func (r *receiver) receiveSession(ctx context.Context, max int, out *driver.Batc
 			}
 			continue
 		}
-		ms, lost, err := r.takeSession(ctx, b, max, r.c.opts.sessionIdle)
+		ms, lost, err := r.takeSession(ctx, b, max)
 		switch {
 		case len(ms) > 0:
 			r.hand(b, ms, time.Time{}, out)
@@ -69,7 +73,7 @@ func (r *receiver) receiveSession(ctx context.Context, max int, out *driver.Batc
 				return broker.Errorf(kindOf(err), err, "receive from %s", r.name)
 			}
 		case err != nil:
-			if b.held.Load() <= 0 {
+			if b.held.Load() <= 0 && !b.fresh() {
 				r.box = nil
 				r.letGo(b) // others may have it at once
 			}
@@ -84,9 +88,13 @@ func (r *receiver) receiveSession(ctx context.Context, max int, out *driver.Batc
 	}
 }
 
-// takeSession is take, with the session's lock renewed first if it has run for
-// half of its time.
-func (r *receiver) takeSession(ctx context.Context, b *inbox, max int, limit time.Duration) ([]*azservicebus.ReceivedMessage, bool, error) {
+// fresh reports whether the session was just got and nothing has come of it yet: it is
+// kept for the next call of Receive, as the try to get one is.
+func (b *inbox) fresh() bool { return b.session != nil && b.trip == 0 }
+
+// takeSession is take, for as long as another message of the session is worth waiting
+// for, with the session's lock renewed first if it has run for half of its time.
+func (r *receiver) takeSession(ctx context.Context, b *inbox, most int) (ms []*azservicebus.ReceivedMessage, lost bool, err error) {
 	if b.epoch.Ended() {
 		return nil, true, errSessionLost
 	}
@@ -95,7 +103,18 @@ func (r *receiver) takeSession(ctx context.Context, b *inbox, max int, limit tim
 			return nil, ctx.Err() == nil, err
 		}
 	}
-	return r.take(ctx, b, max, limit)
+	limit := max(r.c.opts.sessionIdle, 4*b.trip)
+	if b.fresh() {
+		if b.asked.IsZero() {
+			b.asked = time.Now()
+		}
+		limit = firstWait - time.Since(b.asked)
+	}
+	ms, lost, err = r.take(ctx, b, most, limit)
+	if b.fresh() && len(ms) > 0 {
+		b.trip = max(time.Since(b.asked), 1)
+	}
+	return ms, lost, err
 }
 
 // unpark looks into the parked sessions, and reports whether there were messages.
@@ -235,9 +254,9 @@ const (
 	// calls Receive.
 	idleHold = 500 * time.Millisecond
 
-	// acceptHold is how long a try to get one goes on when nobody does: long enough
-	// for the next call to take it over, and so short that others don't miss what it
-	// may get.
+	// acceptHold is how long a try to get one goes on when nobody does, and one that
+	// was got is kept for its first message: long enough for the next call to take it
+	// over, and so short that others don't miss what it may get.
 	acceptHold = 50 * time.Millisecond
 )
 

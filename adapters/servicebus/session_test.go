@@ -3,6 +3,7 @@ package servicebus
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -284,6 +285,38 @@ func TestSessionByShortCalls(t *testing.T) {
 	ack(t, receiveAll(t, other, 1)...)
 	if took := time.Since(begin); took > 10*time.Second { // a lock that nobody gives back has a minute
 		t.Errorf("another receiver waited for %v", took)
+	}
+}
+
+// The messages of a session that was got come also where a round trip takes longer than
+// a session may be idle, and where each call of Receive is shorter than that.
+func TestSessionFarAway(t *testing.T) {
+	t.Parallel() // it waits, as a rule
+	const trip = 3 * defaultSessionIdle
+	for name, call := range map[string]time.Duration{"one call": mustCome, "short calls": defaultSessionIdle / 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, _, e, p, r := ends(t, ordered)
+			publish(t, p, keyed("a", "k"), keyed("b", "k"), keyed("c", "l"))
+			n.inject(t, fault.Fault{API: "flow", Match: e.Topic, Kind: fault.Delay, Delay: trip})
+			var got []string
+			for end := time.Now().Add(mustCome); len(got) < 3; {
+				if time.Now().After(end) {
+					t.Fatalf("only %q came", got)
+				}
+				ds := receive(t, r, 1, call)
+				for i := range ds {
+					got = append(got, ds[i].ID)
+					if a := ds[i].Attempt.Number; a != 1 {
+						t.Errorf("%s came at attempt %d", ds[i].ID, a)
+					}
+				}
+				ack(t, ds...)
+			}
+			if slices.Index(got, "a") > slices.Index(got, "b") || !slices.Contains(got, "c") {
+				t.Errorf("%q came", got)
+			}
+		})
 	}
 }
 

@@ -36,7 +36,7 @@ const (
 	restWait = 2 * time.Second
 
 	// backWait bounds how long a message that was given back takes to come again,
-	// if it isn't dead-lettered, where later ones wait for it.
+	// if it isn't dead-lettered, where later ones wait for it. It takes a round trip.
 	backWait = 250 * time.Millisecond
 )
 
@@ -96,7 +96,7 @@ func (r *receiver) soon() time.Duration {
 // hasn't come yet.
 func (r *receiver) reorder(ctx context.Context, b *inbox) {
 	st := &b.stand
-	for end := time.Now().Add(backWait); b.owed() && !st.gone; {
+	for end := time.Now().Add(max(backWait, 4*b.trip)); b.owed() && !st.gone; {
 		left := time.Until(end)
 		if left <= 0 || ctx.Err() != nil {
 			b.forgive() // it was dead-lettered, as a rule

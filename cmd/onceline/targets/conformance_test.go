@@ -2,6 +2,7 @@ package targets
 
 import (
 	"testing"
+	"time"
 
 	"github.com/onceline/onceline/conformance"
 )
@@ -16,7 +17,7 @@ func TestConformance(t *testing.T) {
 		target.Soak = quickSoak
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
-			conformance.Test(t, target)
+			conformance.Test(t, target, func(o *conformance.Options) { o.Timeout = 2 * time.Minute }) // all at once
 			also(t)
 		})
 	}
