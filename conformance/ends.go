@@ -125,9 +125,9 @@ func (b *Bench) tryReopen(ctx context.Context) (ends, error) {
 }
 
 // sender is a publisher alone, for probes whose consumers open connections of
-// their own.
-func (b *Bench) sender(ctx context.Context) (broker.Publisher, error) {
-	c, err := b.Ensure(ctx, nil)
+// their own. change, if not nil, adds wishes.
+func (b *Bench) sender(ctx context.Context, change func(*broker.Entity)) (broker.Publisher, error) {
+	c, err := b.Ensure(ctx, change)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ const (
 // Settle and a Receive run until their contexts end. Then let the network carry
 // again, ask what became of all of them, and publish and receive anew.
 func probeHalfOpen(ctx context.Context, b *Bench) error {
-	e, err := b.ends(ctx, nil)
+	e, err := b.ends(ctx, b.longer)
 	if err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func (b *Bench) probeNoLease(ctx context.Context) error {
 // a consumer in a process of its own receives, applies the effect, and is killed
 // before it acks; a second one waits for the message and applies the effect too.
 func probeCrash(ctx context.Context, b *Bench) error {
-	e, err := b.sender(ctx)
+	e, err := b.sender(ctx, b.longer)
 	if err != nil {
 		return err
 	}
@@ -192,8 +192,8 @@ func probeCrash(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	bound := max(b.Target.Lease, b.Target.Session)
-	after, came, err := b.comesAgain(ctx, other, m.ID, held, bound, boundary.DeliverRedeliverCrash)
+	lease, session := b.askingLease(), b.Target.Session
+	after, came, err := b.comesAgain(ctx, other, m.ID, held, max(lease, session), boundary.DeliverRedeliverCrash)
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func probeCrash(ctx context.Context, b *Bench) error {
 			return err
 		}
 	}
-	switch lease, session := b.Target.Lease, b.Target.Session; {
+	switch {
 	case !came:
 		b.Answer(boundary.DeliverRedeliverCrash, boundary.Never, "not delivered again in %s", after)
 	case lease > 0 && after < lease*3/4:

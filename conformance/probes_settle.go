@@ -121,7 +121,7 @@ func probeVendorStale(ctx context.Context, b *Bench) error {
 }
 
 func (b *Bench) stale(ctx context.Context, id, foreign boundary.Claim, unfenced bool) error {
-	pub, err := b.sender(ctx)
+	pub, err := b.sender(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -34,16 +34,16 @@ func probeSettleDurable(ctx context.Context, b *Bench) error {
 		return fmt.Errorf("ack %q: %s: %w", d.ID, o.State, o.Err)
 	}
 	// What is forgotten is a matter of milliseconds, which a busy machine takes for the
-	// kill alone, or for what the broker writes of the first acks: where acks are said to
-	// be forgotten it is tried more than once, with more of them each time.
-	kills := 1
+	// kill alone: where acks are said to be forgotten it is tried more than once, with
+	// more of them.
+	kills, stock := 1, 30
 	if b.Target.Boundary.Entries[boundary.SettleDurable].Declared == boundary.Redelivered {
-		kills = attempts
+		kills, stock = attempts, 120
 	}
 	total := 0
-	for kill := range kills {
+	for range kills {
 		var acked, again int
-		e, acked, again, err = b.ackedAndKilled(ctx, e, 3+kill*stocked/attempts)
+		e, acked, again, err = b.ackedAndKilled(ctx, e, stock)
 		if errors.Is(err, broker.ErrNotFound) {
 			b.Answer(boundary.SettleDurable, boundary.Final, "the crash leaves nothing that could come again, not even the topic: %v", err)
 			return nil
@@ -60,13 +60,10 @@ func probeSettleDurable(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// stocked is how many messages are acked while the broker is killed.
-const stocked = 30
-
-// ackedAndKilled is one kill after so many acks, under more, and what came of it: how
+// ackedAndKilled is one kill under the acks of so many messages, and what came of it: how
 // many of them were confirmed, and how many messages of those came again.
-func (b *Bench) ackedAndKilled(ctx context.Context, e ends, enough int) (after ends, n, again int, err error) {
-	acked, open, err := b.killUnderAcks(ctx, e, enough)
+func (b *Bench) ackedAndKilled(ctx context.Context, e ends, stock int) (after ends, n, again int, err error) {
+	acked, open, err := b.killUnderAcks(ctx, e, stock)
 	if err != nil {
 		return e, 0, 0, err
 	}
@@ -117,14 +114,16 @@ func (b *Bench) stock(ctx context.Context, e ends, n int) ([]broker.Delivery, er
 	return ds, nil
 }
 
-// killUnderAcks kills the broker while deliveries are acked, once it has confirmed
-// enough, and returns whose acks were confirmed and which weren't tried.
-func (b *Bench) killUnderAcks(ctx context.Context, e ends, enough int) (acked, open map[string]bool, err error) {
-	// A broker that writes its state in intervals writes the first change after a
-	// quiet time at once, and holds back what follows.
+// killUnderAcks kills the broker while so many deliveries are acked, and returns whose
+// acks were confirmed and which weren't tried.
+func (b *Bench) killUnderAcks(ctx context.Context, e ends, stock int) (acked, open map[string]bool, err error) {
+	// A broker that writes its state in intervals writes the first change after a quiet
+	// time at once, on a busy machine with all that came with it, and holds back what
+	// follows.
+	const enough = 2 * aFew // acks before the kill
 	const quiet = 250 * time.Millisecond
 	for n := range attempts {
-		ds, err := b.stock(ctx, e, stocked)
+		ds, err := b.stock(ctx, e, stock)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -162,12 +161,14 @@ type ackRun struct {
 	failed      error           // of the first in between
 }
 
+// aFew is how many deliveries are acked at a time.
+const aFew = 6
+
 // ackAll acks deliveries, a few at a time, until one isn't confirmed. It closes begun
 // once enough are.
 func ackAll(ctx context.Context, r broker.Receiver, ds []broker.Delivery, enough int, begun chan<- struct{}) ackRun {
-	const few = 6
 	run := ackRun{acked: map[string]bool{}, open: map[string]bool{}}
-	for some := range slices.Chunk(ds, few) {
+	for some := range slices.Chunk(ds, aFew) {
 		if run.failed != nil {
 			for i := range some {
 				run.open[some[i].ID] = true

@@ -16,7 +16,7 @@ import (
 // the session) while nobody else asks for any, ack it, and only then open another
 // receiver.
 func probeBeforeRedelivery(ctx context.Context, b *Bench) error {
-	pub, err := b.sender(ctx)
+	pub, err := b.sender(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (b *Bench) pausable(ctx context.Context, name string) (c consumer, ok bool,
 // extend, nack and ack; meanwhile look whether the message is handed out beside its
 // holder, and last whether the holder can still give it back.
 func probeZombieSettle(ctx context.Context, b *Bench) error {
-	pub, err := b.sender(ctx)
+	pub, err := b.sender(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -263,42 +263,80 @@ func (e *emulator) Close(ctx context.Context) error {
 }
 
 // copyAside copies a directory that is in use to a new one beside it. Files that
-// vanish meanwhile are left out, as they would be gone after the crash.
+// vanish meanwhile are left out, as they would be gone after the crash. What a broker
+// writes late is small as a rule: such files are read at once, before any is written.
 func copyAside(dir string) (string, error) {
+	const small = 64 << 10
+	var folders, large []string
+	read := map[string][]byte{} // small files
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return present(err)
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			folders = append(folders, rel)
+			return nil
+		}
+		info, err := d.Info()
+		switch {
+		case err != nil || !info.Mode().IsRegular():
+			return present(err)
+		case info.Size() > small:
+			large = append(large, rel)
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err == nil {
+			read[rel] = b
+		}
+		return present(err)
+	})
+	if err != nil {
+		return "", err
+	}
 	to, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+"-crash-")
 	if err != nil {
 		return "", err
 	}
-	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err == nil {
-			var rel string
-			if rel, err = filepath.Rel(dir, path); err == nil {
-				err = copyEntry(path, filepath.Join(to, rel), d)
-			}
-		}
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
+	if err := writeAside(dir, to, folders, large, read); err != nil {
 		return "", errors.Join(err, os.RemoveAll(to))
 	}
 	return to, nil
 }
 
-func copyEntry(from, to string, d os.DirEntry) error {
-	if d.IsDir() {
-		return os.MkdirAll(to, 0o700)
+func writeAside(dir, to string, folders, large []string, read map[string][]byte) error {
+	for _, rel := range folders {
+		if err := os.MkdirAll(filepath.Join(to, rel), 0o700); err != nil {
+			return err
+		}
 	}
-	if !d.Type().IsRegular() {
+	for rel, b := range read {
+		if err := os.WriteFile(filepath.Join(to, rel), b, 0o600); err != nil {
+			return err
+		}
+	}
+	for _, rel := range large {
+		b, err := os.ReadFile(filepath.Join(dir, rel))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, rel), b, 0o600)
+		}
+		if present(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// present is err, unless that says that a file has vanished.
+func present(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, b, 0o600)
+	return err
 }
 
 func replaceDir(dir, with string) error {
