@@ -79,10 +79,15 @@ func (b *Bench) mending(ctx context.Context, mend func(context.Context) error) f
 
 // silence makes the network swallow everything, and returns what lets it carry again.
 func (b *Bench) silence(ctx context.Context) (carry func() error, err error) {
+	return b.network(ctx, Network{Silent: true}, "the network is silent, and no connection is closed")
+}
+
+// network changes the network, and returns what makes it carry all at once again.
+func (b *Bench) network(ctx context.Context, n Network, note string, args ...any) (carry func() error, err error) {
 	carry = b.mending(ctx, func(context.Context) error {
 		b.history.Add(report.Fault, "fault", "", "the network carries again")
 		return b.Instance.Network(Network{})
 	})
-	b.history.Add(report.Fault, "fault", "", "the network is silent, and no connection is closed")
-	return carry, b.Instance.Network(Network{Silent: true})
+	b.history.Add(report.Fault, "fault", "", note, args...)
+	return carry, b.Instance.Network(n)
 }

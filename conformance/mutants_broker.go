@@ -70,6 +70,8 @@ func brokerMutants() []Mutant {
 			boundary.SettleLostRequest, boundary.ClaimedDone, mutation{settle: settleUnseen}},
 		{"confirms-in-silence", "nats", settling, "It says Confirmed where the context ended before an answer came.",
 			boundary.SettleHalfOpen, boundary.Guessed, mutation{settle: confirmAtEnd}},
+		{"drops-late-messages", "kafka-share", receiving, "It drops what a pull brings when the call that asked for it has ended.",
+			boundary.DeliverSlow, boundary.Stuck, mutation{receive: strand()}},
 		{"ignores-the-duplicate-flag", "nats", publishing, "It doesn't read duplicate in the PubAck.",
 			boundary.PublishDedupVerdict, boundary.Accepted, mutation{publish: hideDuplicates}},
 		{"pulls-without-a-deadline", "nats", receiving, "Its pull doesn't end with the caller's context.",

@@ -56,7 +56,7 @@ func Probes() []Probe {
 		{"vendor-stale", claims(boundary.VendorSettleStale, boundary.VendorSettleForeign), 0, probeVendorStale},
 		{"durable", claims(boundary.PublishAckDurable), NeedKill, probeDurable},
 		{"broker-restart", claims(boundary.PublishDedupBrokerRestart), NeedRestart, probeBrokerRestart},
-		{"half-open", claims(boundary.PublishHalfOpen, boundary.DeliverHalfOpen, boundary.SettleHalfOpen), NeedNetwork, probeHalfOpen},
+		{"network", claims(boundary.DeliverSlow, boundary.PublishHalfOpen, boundary.DeliverHalfOpen, boundary.SettleHalfOpen), NeedNetwork, probeNetwork},
 		{"window", claims(boundary.PublishDedupWindow), 0, probeWindow},
 		{"expiry", claims(boundary.DeliverRedeliverExpiry), 0, probeExpiry},
 		{"settle-lost-response", claims(boundary.SettleLostResponse), NeedFault, probeSettleLostResponse},

@@ -28,38 +28,54 @@ const (
 	silenceGrace = 10 * time.Second
 )
 
-// probeHalfOpen. Anomaly: the network swallows everything and closes nothing, as after
-// the failure of a router; a call hangs far beyond its context, or guesses how it
-// ended. Experiment: with a message in hand, silence the network, and let a Publish, a
-// Settle and a Receive run until their contexts end. Then let the network carry
-// again, ask what became of all of them, and publish and receive anew.
-func probeHalfOpen(ctx context.Context, b *Bench) error {
+// probeNetwork has one broker of its own for all that a network does.
+func probeNetwork(ctx context.Context, b *Bench) error {
 	e, err := b.ends(ctx, b.longer)
 	if err != nil {
 		return err
 	}
+	returns, err := b.halfOpen(ctx, e)
+	if err != nil {
+		return err
+	}
+	if !returns {
+		b.NotVerifiable(boundary.DeliverSlow, "a Receive doesn't return")
+		return nil
+	}
+	if e, err = b.reopen(ctx, e); err != nil {
+		return err
+	}
+	return b.slowLine(ctx, e)
+}
+
+// halfOpen. Anomaly: the network swallows everything and closes nothing, as after
+// the failure of a router; a call hangs far beyond its context, or guesses how it
+// ended. Experiment: with a message in hand, silence the network, and let a Publish, a
+// Settle and a Receive run until their contexts end. Then let the network carry
+// again, ask what became of all of them, and publish and receive anew.
+func (b *Bench) halfOpen(ctx context.Context, e ends) (returns bool, err error) {
 	// Each of the three calls has a connection of its own, which has carried before: one
 	// that must be made in the silence may fail so that surely nothing was sent, as in
 	// the handshake of TLS.
 	if e.pub, err = b.another(ctx); err != nil {
-		return err
+		return false, err
 	}
 	held, err := b.handOver(ctx, e)
 	if err != nil {
-		return err
+		return false, err
 	}
 	c, err := b.Conn(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	idle, err := b.Receiver(ctx, c)
 	if err != nil {
-		return err
+		return false, err
 	}
 	m := b.Message()
 	carry, err := b.silence(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	type ended struct {
 		receipt broker.Receipt
@@ -105,10 +121,10 @@ func probeHalfOpen(ctx context.Context, b *Bench) error {
 	settle, settleEnded := wait(settled)
 	receive, receiveEnded := wait(received)
 	if err := context.Cause(ctx); err != nil {
-		return err
+		return false, err
 	}
 	if err := carry(); err != nil {
-		return err
+		return false, err
 	}
 
 	switch {
@@ -119,7 +135,7 @@ func probeHalfOpen(ctx context.Context, b *Bench) error {
 	default:
 		again, err := b.untilGood(ctx, e.pub, m)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if again.Verdict.OK() {
 			b.Answer(boundary.PublishHalfOpen, boundary.SaysUnknown, "Unknown as the context ended; %s when tried again once the network carried", again.Verdict)
@@ -144,12 +160,15 @@ func probeHalfOpen(ctx context.Context, b *Bench) error {
 	}
 	if !receiveEnded {
 		b.Answer(boundary.DeliverHalfOpen, boundary.Stuck, "a Receive had not returned %s after its context had ended", silenceGrace)
-		return nil
+		return false, nil
 	}
 	if receive.err != nil && !errors.Is(receive.err, context.DeadlineExceeded) {
 		b.Note("the Receive in the silence ended with: %v", receive.err)
 	}
-	return b.receivesAgain(ctx, e, idle, m)
+	if err := b.receivesAgain(ctx, e, idle, m); err != nil {
+		return false, err
+	}
+	return true, c.Close(ctx)
 }
 
 // untilGood publishes m, again and again while the publisher comes back, and returns

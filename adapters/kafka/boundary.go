@@ -169,6 +169,7 @@ func hopOne() map[boundary.Claim]boundary.Entry {
 		boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"KAF-F-220"}, Note: "Try again with the same ID."},
 		boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"KAF-F-220"}},
 		boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"KAF-F-220"}, Note: "The same settle once more asks."},
+		boundary.DeliverSlow:     {Declared: boundary.Once, Sources: []string{"KAF-F-221"}},
 		boundary.PublishDedupConcurrent: {
 			Declared: boundary.Twice, Documented: boundary.Twice, Sources: []string{"KAF-F-01"},
 		},

@@ -24,6 +24,7 @@ func Boundary() boundary.Boundary {
 		boundary.PublishHalfOpen:           {Declared: boundary.SaysUnknown, Note: "There is no network; a lost answer is Unknown."},
 		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Note: "There is no network."},
 		boundary.SettleHalfOpen:            {Declared: boundary.SaysUnknown, Note: "There is no network; a lost answer is Unknown."},
+		boundary.DeliverSlow:               {Declared: boundary.Once, Note: "There is no network."},
 		boundary.PublishDedupConcurrent:    {Declared: boundary.Once, Note: "One of the publishers gets Stored, the others Duplicate."},
 
 		boundary.PublishDedupWindowAnchor:    {Declared: boundary.FirstSighting, Note: "Give up a retry, or make a new message of it, before the window is over."},

@@ -59,6 +59,7 @@ func Boundary() boundary.Boundary {
 			boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"NATS-F-220"}, Note: "Try again with the same ID."},
 			boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"NATS-F-220"}},
 			boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"NATS-F-220"}, Note: "The same settle once more asks."},
+			boundary.DeliverSlow:     {Declared: boundary.Once, Sources: []string{"NATS-F-221"}},
 			boundary.PublishDedupConcurrent: {
 				Declared: boundary.Once, Sources: []string{"NATS-F-01", "NATS-F-06"},
 			},

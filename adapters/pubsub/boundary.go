@@ -109,6 +109,7 @@ func common() map[boundary.Claim]boundary.Entry {
 		boundary.PublishHalfOpen:           {Declared: boundary.SaysUnknown, Sources: []string{"PS-F-220"}, Note: "Try again with the same ID."},
 		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Sources: []string{"PS-F-220"}},
 		boundary.SettleHalfOpen:            {Declared: boundary.SaysUnknown, Sources: []string{"PS-F-220"}, Note: "The same settle once more asks."},
+		boundary.DeliverSlow:               {Declared: boundary.Once, Sources: []string{"PS-F-221"}},
 		boundary.PublishDedupConcurrent:    twice,
 		boundary.PublishDedupWindowAnchor: {
 			Declared: boundary.None, Documented: boundary.None, Sources: []string{"PS-F-01"},

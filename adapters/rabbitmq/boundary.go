@@ -115,6 +115,7 @@ func shared() map[boundary.Claim]boundary.Entry {
 		boundary.PublishHalfOpen:           {Declared: boundary.SaysUnknown, Sources: []string{"RMQ-F-220"}, Note: "Try again with the same ID."},
 		boundary.DeliverHalfOpen:           {Declared: boundary.Recovers, Sources: []string{"RMQ-F-220"}},
 		boundary.SettleHalfOpen:            {Declared: boundary.NotApplicable, Sources: []string{"RMQ-F-220"}, Note: "An ack has no answer that could be missing: it is Sent."},
+		boundary.DeliverSlow:               {Declared: boundary.Once, Sources: []string{"RMQ-F-221"}},
 		boundary.PublishDedupConcurrent:    twice,
 		boundary.PublishDedupWindowAnchor:  {Declared: boundary.None, Documented: boundary.None, Sources: []string{"RMQ-F-01"}, Note: "No ID is remembered, so there is no window."},
 		boundary.PublishDedupLostRequest: {Declared: boundary.Once, Documented: boundary.Once, Sources: []string{"RMQ-F-01", "RMQ-F-03"},

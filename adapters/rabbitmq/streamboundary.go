@@ -64,6 +64,7 @@ func BoundaryStream() boundary.Boundary {
 			boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"RMQ-F-220"}, Note: "Try again with the same ID."},
 			boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"RMQ-F-220"}},
 			boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"RMQ-F-220"}, Note: "The same settle once more asks."},
+			boundary.DeliverSlow:     {Declared: boundary.Once, Sources: []string{"RMQ-F-221"}},
 			boundary.PublishDedupConcurrent: {
 				Declared: boundary.Twice, Sources: []string{"RMS-F-01", "RMS-F-04"},
 			},

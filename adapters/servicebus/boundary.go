@@ -75,6 +75,7 @@ func entries(sessions bool) map[boundary.Claim]boundary.Entry {
 		boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"SB-F-220"}, Note: "Try again with the same ID."},
 		boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"SB-F-220"}},
 		boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"SB-F-220"}, Note: "The same settle once more asks."},
+		boundary.DeliverSlow:     {Declared: boundary.Once, Sources: []string{"SB-F-221"}},
 		boundary.PublishDedupConcurrent: {
 			Declared: boundary.Once, Sources: []string{"SB-F-01"},
 		},

@@ -116,10 +116,10 @@
 // is kept beside, its order intact. Its lock is renewed while its messages are
 // taken; Extend renews it for all its deliveries. When its link or lock is lost all
 // its deliveries are LeaseLost at once. A session of which nothing is in hand is
-// let go when Receive ends with its context, and half a second after the last
-// call. To get one takes a dozen round trips: the try goes on for 50 ms after a
-// Receive that ended before, for the next one to take over, so that calls of any
-// length get there; a session that was got is kept as long for its first message. Open more receivers to work on several sessions at a time.
+// let go half a second after the last call, and 50 ms after one that nothing came of.
+// To get one takes a dozen round trips: the try goes on for as long, for the next
+// Receive to take over, so that calls of any length get there. Open more receivers to
+// work on several sessions at a time.
 //
 // # Settling
 //

@@ -33,8 +33,7 @@ type inbox struct {
 	ask     int // how many messages the next pull asks for at most
 	credits int // at most so many were asked for and haven't come
 	stand   standing
-	asked   time.Time     // of a session: when its first message was asked for
-	trip    time.Duration // how long that took to come; 0: it hasn't yet
+	trip    time.Duration // how long a session's first message took to come; 0: it hasn't yet
 
 	renewing sync.Mutex // held over a renewal of the session's lock
 

@@ -163,7 +163,7 @@ func (r *receiver) Receive(ctx context.Context, max int, out *driver.Batch) erro
 	if r.sessions {
 		r.idle.Stop()
 		defer func() {
-			if r.accepting != nil || r.box != nil && r.box.fresh() {
+			if out.Len() == 0 {
 				r.idle.Reset(acceptHold)
 			} else {
 				r.idle.Reset(idleHold)

@@ -73,11 +73,7 @@ func (r *receiver) receiveSession(ctx context.Context, max int, out *driver.Batc
 				return broker.Errorf(kindOf(err), err, "receive from %s", r.name)
 			}
 		case err != nil:
-			if b.held.Load() <= 0 && !b.fresh() {
-				r.box = nil
-				r.letGo(b) // others may have it at once
-			}
-			return r.ended(ctx)
+			return r.ended(ctx) // tidy lets it go if no other call goes on with it soon
 		case b.held.Load() > 0:
 			r.box = nil
 			r.parked = append(r.parked, b)
@@ -88,12 +84,9 @@ func (r *receiver) receiveSession(ctx context.Context, max int, out *driver.Batc
 	}
 }
 
-// fresh reports whether the session was just got and nothing has come of it yet: it is
-// kept for the next call of Receive, as the try to get one is.
-func (b *inbox) fresh() bool { return b.session != nil && b.trip == 0 }
-
 // takeSession is take, for as long as another message of the session is worth waiting
-// for, with the session's lock renewed first if it has run for half of its time.
+// for, over all calls that wait for it, with the session's lock renewed first if it has
+// run for half of its time.
 func (r *receiver) takeSession(ctx context.Context, b *inbox, most int) (ms []*azservicebus.ReceivedMessage, lost bool, err error) {
 	if b.epoch.Ended() {
 		return nil, true, errSessionLost
@@ -104,15 +97,16 @@ func (r *receiver) takeSession(ctx context.Context, b *inbox, most int) (ms []*a
 		}
 	}
 	limit := max(r.c.opts.sessionIdle, 4*b.trip)
-	if b.fresh() {
-		if b.asked.IsZero() {
-			b.asked = time.Now()
-		}
-		limit = firstWait - time.Since(b.asked)
+	if b.trip == 0 {
+		limit = firstWait
 	}
-	ms, lost, err = r.take(ctx, b, most, limit)
-	if b.fresh() && len(ms) > 0 {
-		b.trip = max(time.Since(b.asked), 1)
+	begun := time.Now()
+	if b.stand.done != nil {
+		begun = b.stand.begun
+	}
+	ms, lost, err = r.take(ctx, b, most, limit-time.Since(begun))
+	if b.trip == 0 && len(ms) > 0 {
+		b.trip = max(time.Since(begun), 1)
 	}
 	return ms, lost, err
 }
@@ -255,8 +249,8 @@ const (
 	idleHold = 500 * time.Millisecond
 
 	// acceptHold is how long a try to get one goes on when nobody does, and one that
-	// was got is kept for its first message: long enough for the next call to take it
-	// over, and so short that others don't miss what it may get.
+	// nothing came of is kept: long enough for the next call to take it over, and so
+	// short that others don't miss what it may get.
 	acceptHold = 50 * time.Millisecond
 )
 

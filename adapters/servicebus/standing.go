@@ -23,6 +23,7 @@ type standing struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the pull has ended; nil: there is none
 	n      int           // how many it asked for
+	begun  time.Time
 	ms     []*azservicebus.ReceivedMessage
 	err    error
 
@@ -45,7 +46,7 @@ func (r *receiver) begin(b *inbox, n int) {
 	st := &b.stand
 	ctx, cancel := context.WithCancel(r.life)
 	done := make(chan struct{})
-	st.cancel, st.done, st.n = cancel, done, n
+	st.cancel, st.done, st.n, st.begun = cancel, done, n, time.Now()
 	o := azservicebus.ReceiveMessagesOptions{TimeAfterFirstMessage: restWait}
 	go func() { // ends before its inbox is closed
 		defer close(done)

@@ -243,6 +243,7 @@ func shared() map[boundary.Claim]boundary.Entry {
 		boundary.PublishHalfOpen: {Declared: boundary.SaysUnknown, Sources: []string{"SQS-F-220"}, Note: "Try again with the same ID."},
 		boundary.DeliverHalfOpen: {Declared: boundary.Recovers, Sources: []string{"SQS-F-220"}},
 		boundary.SettleHalfOpen:  {Declared: boundary.SaysUnknown, Sources: []string{"SQS-F-220"}, Note: "The same settle once more asks."},
+		boundary.DeliverSlow:     {Declared: boundary.Once, Sources: []string{"SQS-F-221"}},
 		boundary.SettleAnswer: {
 			Declared: boundary.Confirmed, Documented: boundary.Confirmed, Sources: []string{"SQS-F-24"},
 		},

@@ -23,6 +23,10 @@ const (
 	// answer to a poll that doesn't wait is stuck on the way.
 	stallGrace = 500 * time.Millisecond
 
+	// soon is within what time a poll brings what is there on a line that is short
+	// enough for stallGrace never to be needed.
+	soon = stallGrace / 10
+
 	// giveBackTime bounds the requests that give messages back.
 	giveBackTime = 5 * time.Second
 )

@@ -32,7 +32,7 @@ type receiver struct {
 	epoch driver.Epoch
 
 	attempts attempts // of the one caller of Receive
-	busy     bool     // likewise: the last poll brought all that it asked for
+	busy     bool     // likewise: the last poll brought all that it asked for, and soon
 	letters  letters
 
 	mu      sync.Mutex
@@ -105,7 +105,7 @@ func (r *receiver) Receive(ctx context.Context, most int, out *driver.Batch) err
 		r.forget(p)
 		if p.err == nil {
 			failing = time.Time{}
-			r.busy = len(p.out) == p.most
+			r.busy = len(p.out) == p.most && time.Since(p.began) < soon
 			r.collect(p, most, out)
 			if out.Len() > 0 {
 				if len(p.out) == batchSize && out.Len() < most {

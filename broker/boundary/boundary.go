@@ -67,6 +67,7 @@ const (
 	DeliverCancel             Claim = "deliver.cancel"
 	DeliverDeadLetter         Claim = "deliver.deadletter"
 	DeliverHalfOpen           Claim = "deliver.half-open"
+	DeliverSlow               Claim = "deliver.slow"
 	SettleHalfOpen            Claim = "settle.half-open"
 	SettleAnswer              Claim = "settle.answer"
 	SettleLostResponse        Claim = "settle.lost-response"
