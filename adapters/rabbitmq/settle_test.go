@@ -154,3 +154,31 @@ func TestUnfenced(t *testing.T) {
 	}
 	wantStates(t, settle(t, r, broker.Ack, again...), broker.Sent)
 }
+
+// TestCancelByNode: a consumer that the node has cancelled, for a late delivery, is
+// replaced on another channel, also by calls that are shorter than it takes to close the
+// old one, where its tag may be taken still.
+func TestCancelByNode(t *testing.T) {
+	t.Parallel()
+	h := emulate(t)
+	c := h.dial(t, Clock(h.Clock()), Queues(Quorum))
+	e := entity(t, c, func(e *broker.Entity) { e.Lease, e.Ordered = time.Second, true })
+	r := receiverOf(t, c, e.Subscription)
+	publish(t, publisherOf(t, c, e.Topic), messages(2, 0)...)
+	late := receive(t, r, 1)[0]
+	h.inject(fault.Fault{API: "channel.close", Kind: fault.Delay, Delay: 200 * time.Millisecond, Times: 1})
+	h.Clock().Advance(2 * time.Second)
+	var again []broker.Delivery
+	for begin := time.Now(); len(again) == 0; {
+		if time.Since(begin) > mustCome {
+			t.Fatal("nothing came again")
+		}
+		again = try(t, r, 1, 20*time.Millisecond)
+	}
+	if again[0].ID != late.ID {
+		t.Errorf("%s came, want %s", again[0].ID, late.ID)
+	}
+	if o, err := late.Ack(t.Context()); o.State != broker.LeaseLost {
+		t.Errorf("the late one: %v, %v", o.State, err)
+	}
+}

@@ -57,7 +57,9 @@ func (r *receiver) takeStanding(ctx context.Context, c *channel, prefetch, most 
 			return r.hand(c, h, out)
 		}
 		if over {
-			r.stand = nil
+			// The channel isn't used again, whether or not ctx lasts until it is closed: a
+			// consumer that the broker has cancelled may have its tag still.
+			r.stand, r.cur = nil, nil
 			_, err := await(ctx, c.s.line, func() (struct{}, error) { return struct{}{}, c.over() }, nil)
 			return err
 		}

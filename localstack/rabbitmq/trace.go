@@ -51,6 +51,9 @@ func (ch *channel) entities(m amqp.Method, d amqp.Decoder) []string {
 		tag := d.Uint64()
 		if i := ch.unacked.find(tag); i >= 0 {
 			p := &ch.unacked.list[i]
+			if p.back { // the queue has the message again
+				return []string{p.q.name}
+			}
 			return []string{p.q.name, p.item.message.exchange} // as of the delivery
 		}
 	}
