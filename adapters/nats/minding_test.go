@@ -30,6 +30,7 @@ func apart(t *testing.T, opts ...Option) (broker.Conn, broker.Entity) {
 	}
 	for _, s := range servers {
 		if s.Name() != k.Cluster.Leader {
+			until(t, "the stream to be known there", func() bool { return s.GlobalAccount().Interest(e.Topic) > 0 })
 			return dialTo(t, s.ClientURL(), opts...), e
 		}
 	}
