@@ -164,10 +164,7 @@ func StartPostgres(ctx context.Context, options ...ServerOption) (*Database, err
 		// Its processes make process groups of their own, so a kill doesn't reach them: they
 		// end when they notice that the first one is gone, and until then the server refuses
 		// to start.
-		again: func(said string) bool {
-			lines := strings.Split(said, "\n")
-			return strings.Contains(strings.Join(lines[max(0, len(lines)-2):], "\n"), "still in use")
-		},
+		again: stillInUse,
 		ready: func(ctx context.Context, port int) bool {
 			const user = "user\x00onceline\x00database\x00postgres\x00\x00"
 			hello := append([]byte{0, 0, 0, byte(8 + len(user)), 0, 3, 0, 0}, user...)
@@ -271,4 +268,11 @@ func says(ctx context.Context, port int, hello []byte, is func([]byte) bool) boo
 	b := make([]byte, 64)
 	n, err := io.ReadAtLeast(c, b, 5)
 	return err == nil && is(b[:n])
+}
+
+// stillInUse reports whether the last words of a PostgreSQL say that processes of the one
+// before are there. Those may speak after it.
+func stillInUse(said string) bool {
+	lines := slices.DeleteFunc(strings.Split(said, "\n"), func(line string) bool { return strings.Contains(line, "unexpected postmaster exit") })
+	return strings.Contains(strings.Join(lines[max(0, len(lines)-2):], "\n"), "still in use")
 }

@@ -2,9 +2,6 @@ package rabbitmq
 
 import (
 	"context"
-	"errors"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/onceline/onceline/broker"
 )
@@ -38,7 +35,7 @@ func (r *receiver) Close(ctx context.Context) error {
 		return nil
 	}
 	_, err := await(ctx, c.s.line, func() (struct{}, error) { return struct{}{}, r.leave(c) }, nil)
-	if err != nil && !errors.Is(err, amqp.ErrClosed) {
+	if err != nil && c.alive() { // one that the broker has closed meanwhile holds nothing either
 		return broker.Errorf(broker.ErrUnavailable, err, "close receiver of %s", r.queue)
 	}
 	return nil
