@@ -33,7 +33,7 @@ func probeSettleAgain(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	_, again, err := b.afterAll(ctx, e, b.Target.Lease)
+	again, err := b.afterAll(ctx, e, b.Target.Lease)
 	if err != nil {
 		return err
 	}
@@ -214,33 +214,34 @@ const waitable = 3 * time.Second
 
 // afterAll lets leases end, opens a new connection, and returns what comes again. A
 // message there and back before shows that settles without an answer have arrived.
-func (b *Bench) afterAll(ctx context.Context, e ends, lease time.Duration) (after ends, again map[string]int, err error) {
-	again = map[string]int{}
+func (b *Bench) afterAll(ctx context.Context, e ends, lease time.Duration) (map[string]int, error) {
+	again := map[string]int{}
 	last := b.Message()
 	if _, err := b.MustPublish(ctx, e.pub, last); err != nil {
-		return e, nil, err
+		return nil, err
 	}
 	for again[last.ID] == 0 {
 		d, err := b.MustReceive(ctx, e.rcv)
 		if err != nil {
-			return e, nil, err
+			return nil, err
 		}
 		if err := b.MustAck(ctx, e.rcv, &d); err != nil {
-			return e, nil, err
+			return nil, err
 		}
 		again[d.ID]++
 	}
 	if b.Instance.Advance != nil || lease > 0 && lease <= waitable {
 		if err := b.Wait(ctx, lease+slack(lease)); err != nil {
-			return e, nil, err
+			return nil, err
 		}
 	}
-	if e, err = b.reopen(ctx, e); err != nil {
-		return e, nil, err
+	e, err := b.reopen(ctx, e)
+	if err != nil {
+		return nil, err
 	}
 	copies, err := b.Copies(ctx, e.pub, e.rcv)
 	for id, n := range copies {
 		again[id] += n
 	}
-	return e, again, err
+	return again, err
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // probeSettleDurable. Anomaly: acks were confirmed, the broker's process dies, and
-// their messages come again. Experiment: hold thirty messages, ack a few at a
+// their messages come again. Experiment: hold many messages, ack a few at a
 // time as fast as the broker answers, and kill it meanwhile, so that there are acks
 // which it confirmed a moment before; start it again, let a lease pass, and look.
 // Those that weren't acked must come again, or it says nothing that the others don't.

@@ -31,7 +31,7 @@ func probeSettleOnItsWay(ctx context.Context, b *Bench) error {
 			return err
 		}
 	}
-	_, came, err := b.afterAll(ctx, e, b.askingLease())
+	came, err := b.afterAll(ctx, e, b.askingLease())
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func probeAfterReconnect(ctx context.Context, b *Bench) error {
 		came = came || early[n].ID == d.ID
 	}
 	if !came {
-		_, again, err := b.afterAll(ctx, e, b.Target.Lease)
+		again, err := b.afterAll(ctx, e, b.Target.Lease)
 		if err != nil {
 			return err
 		}

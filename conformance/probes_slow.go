@@ -35,14 +35,17 @@ func (b *Bench) slowLine(ctx context.Context, e ends) error {
 		return err
 	}
 	began := time.Now()
-	copies, worn := map[string]int{}, 0
+	copies, came, worn := map[string]int{}, 0, 0
+	for i := range ms {
+		copies[ms[i].ID] = 0
+	}
 	limit := longEnough + b.Target.SlowStart
-	for last := began; len(copies) < len(ms) && time.Since(last) < limit; {
-		within := limit - time.Since(last)
-		if len(copies) >= len(ms)/2 {
-			within = longLine.Delay / 2
+	for last := began; came < len(ms) && time.Since(last) < limit; {
+		most, within := min(2, len(ms)/2-came), limit-time.Since(last)
+		if most <= 0 {
+			most, within = 2, longLine.Delay/2
 		}
-		ds, err := b.Receive(ctx, e.rcv, 2, within)
+		ds, err := b.Receive(ctx, e.rcv, most, within)
 		if err != nil {
 			return err
 		}
@@ -50,8 +53,15 @@ func (b *Bench) slowLine(ctx context.Context, e ends) error {
 			return err
 		}
 		for i := range ds {
+			n, ours := copies[ds[i].ID]
+			if !ours { // of the silence before
+				continue
+			}
 			last = time.Now()
-			if copies[ds[i].ID]++; ds[i].Attempt.Number > 1 {
+			if copies[ds[i].ID]++; n == 0 {
+				came++
+			}
+			if ds[i].Attempt.Number > 1 {
 				worn++
 			}
 		}
@@ -60,8 +70,7 @@ func (b *Bench) slowLine(ctx context.Context, e ends) error {
 	if err := carry(); err != nil {
 		return err
 	}
-	came := len(copies)
-	_, again, err := b.afterAll(ctx, e, b.askingLease())
+	again, err := b.afterAll(ctx, e, b.askingLease())
 	if err != nil {
 		return err
 	}
