@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -13,7 +14,7 @@ import (
 
 // An answer that comes while the SDK and net/http disagree about who is done
 // with the request's body is not lost, and with it the messages: without
-// onlyRead one in some dozens of these is.
+// bodies one in some dozens of these is.
 func TestAnswersSurvive(t *testing.T) {
 	t.Parallel()
 	_, w, _, p, r := tappedEnds(t, false)
@@ -52,6 +53,26 @@ func TestBodyIsOnlyRead(t *testing.T) {
 		return resp, err
 	})
 	publish(t, p, message("x"))
+}
+
+// A request whose call has returned without it isn't sent any more, however late the
+// transport comes to it.
+func TestBodyStays(t *testing.T) {
+	t.Parallel()
+	_, w, _, p, _ := tappedEnds(t, false)
+	held := make(chan *http.Request, 1)
+	w.on("SendMessageBatch", func(r *http.Request, _ func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+		held <- r
+		return nil, errors.New("no way there")
+	})
+	rs, err := p.Publish(t.Context(), message("x"))
+	wantErr(t, err, broker.ErrUnavailable)
+	if rs[0].Verdict != broker.Refused {
+		t.Errorf("%v", rs[0])
+	}
+	if text, err := io.ReadAll((<-held).Body); len(text) > 0 || !errors.Is(err, errSealed) {
+		t.Errorf("%d bytes left, %v", len(text), err)
+	}
 }
 
 // TestBodyTextByEights: the quick look at eight bytes says what a look at each

@@ -44,6 +44,7 @@ func (r *receiver) Close(ctx context.Context) error {
 		err = broker.Errorf(broker.ErrUnavailable, context.Cause(ctx), "close receiver of %s: what its last poll was handed comes after its lease", r.q.Name)
 	}
 	stop()
+	r.guard.stop()
 	r.life.end()
 	return err
 }

@@ -28,13 +28,14 @@ func New(client *awssqs.Client, opts ...Option) (broker.Conn, error) {
 	if o.transport != nil {
 		return nil, broker.Errorf(broker.ErrInvalid, nil, "sqs: WithTransport belongs to Dial: the client exists already")
 	}
-	return driver.New(&conn{client: client, opts: o}), nil
+	return driver.New(&conn{client: client, single: single(client), opts: o}), nil
 }
 
 // conn is the driver.Conn. It holds no connection of its own: the SDK's HTTP
 // transport makes one where a request needs it.
 type conn struct {
 	client *awssqs.Client
+	single *awssqs.Client // its calls are one request each: what publishes, receives and settles
 	opts   options
 	idle   func() // closes the idle connections, where the transport is ours
 }

@@ -44,7 +44,7 @@ func (l *letters) publisher(ctx context.Context, r *receiver) (*publisher, error
 // moves the message only as somebody receives from the queue again (SQS-F-34),
 // and says no reason (SQS-F-35).
 func (r *receiver) last(h *held) bool {
-	return r.q.DeadLetter != "" && r.q.MaxDeliveries > 0 && h.attempt >= r.q.MaxDeliveries
+	return r.q.DeadLetter != "" && r.q.MaxDeliveries > 0 && int(h.attempt) >= r.q.MaxDeliveries
 }
 
 // move copies the messages of s.moves to the dead-letter queue and plans to
@@ -133,5 +133,5 @@ func (r *receiver) letterOf(m *broker.Message, t *broker.Settlement, h *held) le
 		sum.Write([]byte(part))
 	}
 	return letter{dedup: broker.ReservedPrefix + "dead-letter-" + hex.EncodeToString(sum.Sum(nil)),
-		marks: [3]string{reason, r.q.Name, strconv.Itoa(h.attempt)}}
+		marks: [3]string{reason, r.q.Name, strconv.Itoa(int(h.attempt))}}
 }

@@ -79,6 +79,7 @@ func dial(ctx context.Context, u *url.URL, opts []Option) (broker.Conn, error) {
 			o.BaseEndpoint = aws.String(t.endpoint())
 		}
 	})
+	c.single = single(c.client)
 	return driver.New(c), nil
 }
 

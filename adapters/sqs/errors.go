@@ -3,9 +3,7 @@ package sqs
 import (
 	"context"
 	"errors"
-	"net/http/httptrace"
 	"strings"
-	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -92,8 +90,9 @@ type failed struct {
 	code, message string
 }
 
-// explain reads an error of the SDK. s is the trace of the request, nil for none.
-func explain(err error, s *sent) failed {
+// explain reads an error of the SDK. b is the body of the request, nil if that wasn't
+// watched.
+func explain(err error, b *outgoing) failed {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		f := failed{answered: true, code: codeOf(api), message: api.ErrorMessage()}
 		f.kind = kindOfCode(f.code, f.message)
@@ -115,7 +114,7 @@ func explain(err error, s *sent) failed {
 	_, sending := errors.AsType[*smithyhttp.RequestSendError](err)
 	_, canceled := errors.AsType[*smithy.CanceledError](err)
 	if sending || canceled || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return failed{kind: broker.ErrUnavailable, surely: s.never()}
+		return failed{kind: broker.ErrUnavailable, surely: b.never()}
 	}
 	_, response := errors.AsType[*smithyhttp.ResponseError](err)
 	_, garbled := errors.AsType[*smithy.DeserializationError](err)
@@ -165,22 +164,3 @@ func failure(ctx context.Context, err error, format string, args ...any) error {
 	}
 	return broker.Errorf(f.kind, err, format, args...)
 }
-
-// sent watches whether a request found a connection.
-type sent struct{ wanted, got atomic.Int32 }
-
-// watch returns a context whose request is watched. A transport that tells
-// nothing, as in-memory ones do, leaves both counts at zero.
-func watch(ctx context.Context) (context.Context, *sent) {
-	s := new(sent)
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { s.wanted.Add(1) },
-		GotConn: func(httptrace.GotConnInfo) { s.got.Store(s.wanted.Load()) },
-	}), s
-}
-
-// never reports whether the request surely didn't leave: a connection was looked
-// for and none was had. Where the transport looked several times it had found
-// the connections before dead: it sends a POST again only if nothing of it was
-// written.
-func (s *sent) never() bool { return s != nil && s.got.Load() < s.wanted.Load() }

@@ -13,9 +13,8 @@ import (
 type held struct {
 	msg      *types.Message
 	slab     *slab
-	asked    time.Time    // when its receive was sent: its lease can't have begun earlier
 	deadline atomic.Int64 // unix nanoseconds: the end of its lease, conservative
-	attempt  int          // how often it was delivered
+	attempt  int32        // how often it was delivered
 	spent    atomic.Bool  // a terminal settle was sent
 	moved    atomic.Bool  // its copy is in the dead-letter queue
 }
@@ -24,16 +23,17 @@ type held struct {
 type slab struct {
 	items []held // of fixed capacity, for tokens point into it
 	left  atomic.Int32
+	asked time.Time // when its receive was sent: no lease can have begun earlier
 }
 
-func newSlab(n int) *slab { return &slab{items: make([]held, 0, n)} }
+func newSlab(n int, asked time.Time) *slab { return &slab{items: make([]held, 0, n), asked: asked} }
 
 // add returns the place of a delivery. The caller made enough of them.
-func (s *slab) add(m *types.Message, asked, deadline time.Time) *held {
+func (s *slab) add(m *types.Message, deadline time.Time) *held {
 	n := len(s.items)
 	s.items = s.items[:n+1]
 	h := &s.items[n]
-	h.msg, h.slab, h.asked = m, s, asked
+	h.msg, h.slab = m, s
 	h.deadline.Store(deadline.UnixNano())
 	s.left.Add(1)
 	return h

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceline/onceline/broker"
@@ -302,9 +303,11 @@ func textRune(r rune, size int) bool {
 func fill(d *broker.Message, m *types.Message) {
 	attrs := m.MessageAttributes
 	stamp, mine := attribute(attrs, driver.HeaderTime)
-	dedup := m.Attributes[string(types.MessageSystemAttributeNameMessageDeduplicationId)]
-	group := m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
-	d.Body = readBody(m, attrs)
+	var dedup, group string
+	if len(m.Attributes) > 1 { // besides its count of deliveries
+		dedup = m.Attributes[string(types.MessageSystemAttributeNameMessageDeduplicationId)]
+		group = m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
+	}
 	known := 0
 	if mine {
 		known++
@@ -322,8 +325,10 @@ func fill(d *broker.Message, m *types.Message) {
 		d.Key = group
 	}
 	if known == len(attrs) {
+		d.Body = []byte(aws.ToString(m.Body))
 		return
 	}
+	d.Body = readBody(m, attrs)
 	if key, ok := attribute(attrs, driver.HeaderKey); ok {
 		d.Key = driver.Unescape(key)
 	}
@@ -350,18 +355,16 @@ func attributeText(v *types.MessageAttributeValue) string {
 
 // readBody undoes setBody. A body whose marker doesn't fit it is given as it is.
 func readBody(m *types.Message, attrs map[string]types.MessageAttributeValue) []byte {
-	if m.Body == nil {
-		return nil
-	}
+	text := aws.ToString(m.Body)
 	switch how, _ := attribute(attrs, headerBody); how {
 	case bodyEmpty:
 		return []byte{}
 	case bodyBase64:
-		if b, err := base64.StdEncoding.DecodeString(*m.Body); err == nil {
+		if b, err := base64.StdEncoding.DecodeString(text); err == nil {
 			return b
 		}
 	}
-	return []byte(*m.Body)
+	return []byte(text)
 }
 
 // userHeaders rebuilds the user's list: from the envelope if there is a readable

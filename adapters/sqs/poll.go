@@ -19,7 +19,7 @@ const (
 	// that the poll asked for. After it the answer counts as lost.
 	answerMargin = 10 * time.Second
 
-	// stallGrace is how much longer than its context a Receive may take where the
+	// stallGrace is how much longer than its context a Receive may take at most where the
 	// answer to a poll that doesn't wait is stuck on the way.
 	stallGrace = 500 * time.Millisecond
 
@@ -73,30 +73,20 @@ func (r *receiver) newPoll(most int, wait time.Duration, attempt string) *poll {
 // stack of calls is deep, and a new goroutine's has to grow to it each time.
 func (r *receiver) poller() {
 	for p := range r.work {
-		r.run(r.life.ctx, p)
+		r.runFor(p)
 	}
 }
 
-// inline runs a poll that doesn't wait in the goroutine of a Receive, which then
-// returns with its answer: for a queue where the last poll found all that it
-// asked for, the next will hardly be empty, and the way over another goroutine
-// is saved. When ctx ends the answer is awaited for stallGrace all the same.
-func (r *receiver) inline(ctx context.Context, p *poll) {
-	own, cancel := context.WithCancel(r.life.ctx)
+// runFor runs a poll for as long as its answer may take.
+func (r *receiver) runFor(p *poll) {
+	ctx, cancel := context.WithTimeout(r.life.ctx, p.wait+answerMargin)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
-		t := time.AfterFunc(stallGrace, cancel)
-		context.AfterFunc(own, func() { t.Stop() })
-	})
-	defer stop()
-	r.run(own, p)
+	r.run(ctx, p)
 }
 
 // run asks, and gives back what nobody wants any more.
 func (r *receiver) run(ctx context.Context, p *poll) {
-	ctx, cancel := context.WithTimeout(ctx, p.wait+answerMargin)
 	out, err := r.ask(ctx, p)
-	cancel()
 	r.mu.Lock()
 	p.out, p.err, p.finished = out, err, true
 	orphan := !p.wanted
@@ -125,7 +115,7 @@ func (r *receiver) ask(ctx context.Context, p *poll) ([]types.Message, error) {
 	if r.q.FIFO {
 		in.MessageSystemAttributeNames, in.ReceiveRequestAttemptId = fifoAttributes, &p.attempt
 	}
-	out, err := r.c.client.ReceiveMessage(ctx, &in, once...)
+	out, err := r.c.single.ReceiveMessage(ctx, &in)
 	if err != nil {
 		return nil, err
 	}

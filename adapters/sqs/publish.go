@@ -175,10 +175,10 @@ func (x *publishing) send(ctx context.Context, c *chunk) {
 		return
 	}
 	c.in.QueueUrl, c.in.Entries = &q.URL, c.list[:c.n]
-	traced, trace := watch(ctx)
-	out, err := x.p.c.client.SendMessageBatch(traced, &c.in, once...)
+	watched, body := watch(ctx)
+	out, err := x.p.c.single.SendMessageBatch(watched, &c.in)
 	if err != nil {
-		f := explain(err, trace)
+		f := explain(err, body)
 		if ctx.Err() != nil && !f.answered {
 			err = context.Cause(ctx)
 		}

@@ -124,7 +124,11 @@ func TestChunkFailure(t *testing.T) {
 func TestRequestFailure(t *testing.T) {
 	t.Parallel()
 	lost := func(r *http.Request, _ func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+		body(r)
 		return nil, errors.New("reset")
+	}
+	stayed := func(r *http.Request, _ func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+		return nil, errors.New("no way there")
 	}
 	garbled := func(r *http.Request, _ func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 		resp := answer(r, 200, nil)
@@ -137,6 +141,7 @@ func TestRequestFailure(t *testing.T) {
 		kind    error
 	}{
 		"reset":        {lost, broker.Unknown, broker.ErrUnknownOutcome},
+		"not sent":     {stayed, broker.Refused, broker.ErrUnavailable},
 		"empty answer": {garbled, broker.Unknown, broker.ErrUnknownOutcome},
 		"internal":     {refuse(1, 500, "InternalFailure", "x"), broker.Unknown, broker.ErrUnknownOutcome},
 		"odd 503":      {refuse(1, 503, "Odd", "x"), broker.Unknown, broker.ErrUnknownOutcome},
@@ -203,6 +208,7 @@ func TestPublishContext(t *testing.T) {
 	_, w, _, p, _ := tappedEnds(t, false)
 	held := make(chan struct{})
 	w.on("SendMessageBatch", func(r *http.Request, _ func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+		body(r)
 		close(held)
 		<-r.Context().Done()
 		return nil, r.Context().Err()
@@ -275,6 +281,7 @@ func TestCloseEndsPublish(t *testing.T) {
 	c, w, e, p, _ := tappedEnds(t, true)
 	held := make(chan struct{})
 	w.on("SendMessageBatch", func(r *http.Request, _ func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+		body(r)
 		close(held)
 		<-r.Context().Done()
 		return nil, r.Context().Err()

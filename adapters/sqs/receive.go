@@ -3,6 +3,7 @@ package sqs
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ type receiver struct {
 
 	attempts attempts // of the one caller of Receive
 	busy     bool     // likewise: the last poll brought all that it asked for, and soon
+	guard    guard
 	letters  letters
 
 	mu      sync.Mutex
@@ -302,7 +304,7 @@ func (r *receiver) rest(ctx context.Context, most int, out *driver.Batch) {
 		}
 		p := r.newPoll(left, 0, attempt)
 		polls[i] = p
-		r.polls.Go(func() { r.run(r.life.ctx, p) })
+		r.polls.Go(func() { r.runFor(p) })
 		left -= p.most
 	}
 	for _, p := range polls {
@@ -343,7 +345,7 @@ func (r *receiver) collect(p *poll, most int, out *driver.Batch) {
 		return
 	}
 	out.Grow(out.Len() + room)
-	s := newSlab(room)
+	s := newSlab(room, p.asked)
 	i := 0
 	for ; i < len(p.out) && len(s.items) < room; i++ {
 		m := &p.out[i]
@@ -358,9 +360,10 @@ func (r *receiver) collect(p *poll, most int, out *driver.Batch) {
 		}
 		d, t := out.Add()
 		fill(&d.Message, m)
-		h := s.add(m, p.asked, deadline)
-		h.attempt = attemptOf(m)
-		d.Attempt = broker.Attempt{Number: h.attempt, Trust: broker.Approximate}
+		h := s.add(m, deadline)
+		n := attemptOf(m)
+		h.attempt = int32(min(n, math.MaxInt32))
+		d.Attempt = broker.Attempt{Number: n, Trust: broker.Approximate}
 		d.Lease = deadline
 		d.Position = position(m.Attributes["SequenceNumber"], m.MessageId)
 		t.Epoch, t.Ref = &r.epoch, h

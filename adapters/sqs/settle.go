@@ -151,7 +151,7 @@ func (s *settling) nackable(i int, now time.Time) bool {
 		s.r.untouched(op, h, broker.ErrUnknownOutcome, errGone)
 		return false
 	}
-	if limit := maxLease - now.Sub(h.asked); op.Settlement.Delay > limit {
+	if limit := maxLease - now.Sub(h.slab.asked); op.Settlement.Delay > limit {
 		s.r.untouched(op, h, broker.ErrUnsupported, errTooLate(limit))
 		return false
 	}
@@ -166,7 +166,7 @@ func (s *settling) extend(i int, now time.Time) {
 	if d == 0 {
 		d = s.r.q.Lease
 	}
-	limit := (maxLease - now.Sub(h.asked) - time.Second).Truncate(time.Second)
+	limit := (maxLease - now.Sub(h.slab.asked) - time.Second).Truncate(time.Second)
 	if limit < time.Second {
 		s.r.untouched(op, h, broker.ErrUnsupported, errTooLate(0))
 		return
@@ -217,17 +217,17 @@ func (s *settling) request(ctx context.Context, b *batch, deletes bool) {
 				s.held(i).spend()
 			}
 		}
-		traced, trace := watch(ctx)
+		watched, body := watch(ctx)
 		var bad []types.BatchResultErrorEntry
 		var err error
 		var answered [batchSize]bool
 		if deletes {
-			bad, err = s.r.remove(traced, s, b, &answered)
+			bad, err = s.r.remove(watched, s, b, &answered)
 		} else {
-			bad, err = s.r.reset(traced, s, b, &answered)
+			bad, err = s.r.reset(watched, s, b, &answered)
 		}
 		if err != nil {
-			s.failed(ctx, b, explain(err, trace), err)
+			s.failed(ctx, b, explain(err, body), err)
 			return
 		}
 		again := 0
@@ -277,7 +277,7 @@ func (r *receiver) remove(ctx context.Context, s *settling, b *batch, done *[bat
 	for i := range b.n {
 		room[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: s.held(b.place[i]).msg.ReceiptHandle}
 	}
-	out, err := r.c.client.DeleteMessageBatch(ctx, &awssqs.DeleteMessageBatchInput{QueueUrl: &r.q.URL, Entries: room[:b.n]}, once...)
+	out, err := r.c.single.DeleteMessageBatch(ctx, &awssqs.DeleteMessageBatchInput{QueueUrl: &r.q.URL, Entries: room[:b.n]})
 	if err != nil {
 		return nil, err
 	}
@@ -296,8 +296,8 @@ func (r *receiver) reset(ctx context.Context, s *settling, b *batch, done *[batc
 		room[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: &entryIDs[i],
 			ReceiptHandle: s.held(b.place[i]).msg.ReceiptHandle, VisibilityTimeout: b.seconds[i]}
 	}
-	out, err := r.c.client.ChangeMessageVisibilityBatch(ctx,
-		&awssqs.ChangeMessageVisibilityBatchInput{QueueUrl: &r.q.URL, Entries: room[:b.n]}, once...)
+	out, err := r.c.single.ChangeMessageVisibilityBatch(ctx,
+		&awssqs.ChangeMessageVisibilityBatchInput{QueueUrl: &r.q.URL, Entries: room[:b.n]})
 	if err != nil {
 		return nil, err
 	}

@@ -82,6 +82,7 @@ type run struct {
 // counted is a run, and what was taken meanwhile.
 func counted(do func() time.Duration) run {
 	var before, after runtime.MemStats
+	runtime.GC() // what was run before leaves no garbage to this one
 	runtime.ReadMemStats(&before)
 	begin, _ := processor()
 	took := do()
