@@ -23,6 +23,7 @@ import (
 // the order of its keys, and the window guard bounds what is really sent.
 type Batcher struct {
 	p     Publisher
+	give  func(context.Context, ...Message) ([]Receipt, error) // publishes
 	now   func() time.Time
 	max   int
 	lanes []lane
@@ -58,7 +59,7 @@ func NewBatcher(p Publisher, lanes, max int) *Batcher {
 	if max < 1 {
 		max = 1
 	}
-	b := &Batcher{p: p, now: clockOf(p), max: max, lanes: make([]lane, lanes), seed: maphash.MakeSeed(), landed: make(chan struct{})}
+	b := &Batcher{p: p, give: givenTo(p), now: clockOf(p), max: max, lanes: make([]lane, lanes), seed: maphash.MakeSeed(), landed: make(chan struct{})}
 	b.calls.New = newCall
 	b.ctx, b.cancel = context.WithCancelCause(context.Background())
 	return b
@@ -75,7 +76,8 @@ func NewBatcher(p Publisher, lanes, max int) *Batcher {
 // done runs on the lane's goroutine, in the order of the lane, or on the
 // caller's if m can't be queued. It holds no lock, but until it returns its lane
 // stands still: it must not block, and must not call Go or Publish of the same
-// Batcher. m's Body and Headers belong to the Batcher until done is called.
+// Batcher. m's Body and Headers belong to the Batcher until done is called, and for
+// good where the receipt is Unknown: an SDK may hold them still, and nothing is copied.
 func (b *Batcher) Go(ctx context.Context, m Message, done func(Receipt)) {
 	if done == nil {
 		panic("broker: Batcher.Go without a done function: the receipt would be lost")

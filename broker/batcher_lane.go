@@ -201,7 +201,7 @@ func (b *Batcher) send(ctx context.Context, l *lane, full batch) {
 	if b.ctx.Err() != nil { // Close has given up on the queue
 		verdict, err = Refused, context.Cause(b.ctx)
 	} else {
-		receipts, err = b.p.Publish(ctx, full.msgs...)
+		receipts, err = b.give(ctx, full.msgs...)
 		if l.flight != nil {
 			l.flight.land()
 		}

@@ -26,7 +26,8 @@ type Message struct {
 	Copy string
 	// Key is the ordering key; messages without one are unordered.
 	Key string
-	// Body is the payload. Publish doesn't keep or change it after it returned.
+	// Body is the payload. Publish doesn't keep or change it after it returned; a
+	// Batcher keeps that of an Unknown message.
 	Body []byte
 	// Headers keep order, repeats and binary values on every broker.
 	Headers Headers

@@ -29,6 +29,24 @@ type Publisher interface {
 	Close(ctx context.Context) error
 }
 
+// GivenPublisher is a Publisher that spares a copy of what is given away. Those of
+// package driver are, and wrappers pass it on.
+type GivenPublisher interface {
+	Publisher
+	// PublishGiven is Publish of messages whose Body and Headers nobody writes to any
+	// more where the receipt is Unknown, for an SDK may hold them still. [Batcher]
+	// calls it.
+	PublishGiven(ctx context.Context, msgs ...Message) ([]Receipt, error)
+}
+
+// givenTo returns how p is given messages.
+func givenTo(p Publisher) func(context.Context, ...Message) ([]Receipt, error) {
+	if g, ok := p.(GivenPublisher); ok {
+		return g.PublishGiven
+	}
+	return p.Publish
+}
+
 // Limits is what one entity admits. Zero means unknown or none.
 type Limits struct {
 	Body    int           // bytes of a message's body

@@ -139,10 +139,19 @@ func (r *retrier) Close(ctx context.Context) error {
 }
 
 func (r *retrier) Publish(ctx context.Context, msgs ...Message) ([]Receipt, error) {
+	return r.publish(ctx, r.p.Publish, msgs)
+}
+
+// PublishGiven is that of GivenPublisher.
+func (r *retrier) PublishGiven(ctx context.Context, msgs ...Message) ([]Receipt, error) {
+	return r.publish(ctx, givenTo(r.p), msgs)
+}
+
+func (r *retrier) publish(ctx context.Context, send func(context.Context, ...Message) ([]Receipt, error), msgs []Message) ([]Receipt, error) {
 	if len(msgs) == 0 {
 		return nil, nil
 	}
-	t := try{retrier: r, start: r.policy.Now(), msgs: msgs, receipts: make([]Receipt, len(msgs))}
+	t := try{retrier: r, send: send, start: r.policy.Now(), msgs: msgs, receipts: make([]Receipt, len(msgs))}
 	t.begin()
 	for len(t.left) > 0 {
 		t.attempt(ctx)
@@ -156,6 +165,7 @@ func (r *retrier) Publish(ctx context.Context, msgs ...Message) ([]Receipt, erro
 // try is one Publish under way.
 type try struct {
 	*retrier
+	send     func(context.Context, ...Message) ([]Receipt, error)
 	start    time.Time
 	msgs     []Message // of the caller
 	receipts []Receipt // the last of each
@@ -225,7 +235,7 @@ func (t *try) attempt(ctx context.Context) {
 		t.again = batch
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
-	answers, err := t.p.Publish(ctx, batch...)
+	answers, err := t.send(ctx, batch...)
 	cancel()
 	still := t.left[:0]
 	for j, i := range t.left {

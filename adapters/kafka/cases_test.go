@@ -29,7 +29,7 @@ func transact(t testing.TB, conn broker.Conn, commit bool, ms ...broker.Message)
 	}
 	for i := range ms {
 		rec := &kgo.Record{Topic: "t", Value: ms[i].Body}
-		rec.Headers, _ = headersOf(nil, make([]byte, 0, sizeOf(&ms[i])), &ms[i], true)
+		rec.Headers, _ = headersOf(nil, make([]byte, 0, sizeOf(&ms[i], false)), &ms[i], true)
 		if err := cl.ProduceSync(ctx, rec).FirstErr(); err != nil {
 			t.Fatal(err)
 		}

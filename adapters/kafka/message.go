@@ -43,9 +43,12 @@ func header(hs []kgo.RecordHeader, buf []byte, key, value string) ([]kgo.RecordH
 }
 
 // sizeOf is what a message takes of the batch's buffer: everything that must
-// outlive a Publish whose caller gave up.
-func sizeOf(m *broker.Message) int {
-	n := len(m.ID) + len(m.Copy) + len(m.Key) + len(m.Body) + 20 // the time's digits
+// outlive a Publish whose caller gave up; a given body does by itself.
+func sizeOf(m *broker.Message, given bool) int {
+	n := len(m.ID) + len(m.Copy) + len(m.Key) + 20 // the time's digits
+	if !given {
+		n += len(m.Body)
+	}
 	for i := range m.Headers {
 		n += len(m.Headers[i].Value)
 	}

@@ -102,7 +102,8 @@ type flight struct {
 	slots    []slot
 	headers  []kgo.RecordHeader
 	user     bool   // some headers are the user's
-	buf      []byte // ids, keys, bodies: the caller may change its own after Publish returned
+	given    bool   // the bodies are the user's
+	buf      []byte // ids, keys, bodies that aren't given: the caller may change its own after Publish returned
 	left     atomic.Int64
 	done     chan struct{} // one token when left reaches 0
 }
@@ -147,6 +148,15 @@ func (f *flight) footprint() int { return cap(f.buf) + 256*cap(f.slots) + 64*cap
 
 // Publish is driver.Publisher's.
 func (p *publisher) Publish(ctx context.Context, msgs []broker.Message, receipts []broker.Receipt) {
+	p.publish(ctx, msgs, receipts, false)
+}
+
+// PublishGiven is driver.GivenPublisher's.
+func (p *publisher) PublishGiven(ctx context.Context, msgs []broker.Message, receipts []broker.Receipt) {
+	p.publish(ctx, msgs, receipts, true)
+}
+
+func (p *publisher) publish(ctx context.Context, msgs []broker.Message, receipts []broker.Receipt, given bool) {
 	joined := p.joins.find(msgs)
 	prod, err := p.producer()
 	if err != nil {
@@ -162,7 +172,7 @@ func (p *publisher) Publish(ctx context.Context, msgs []broker.Message, receipts
 			p.refuse(receipts[at:], joined, at, broker.ErrBusy, context.Cause(ctx))
 			break
 		}
-		f := p.start(ctx, prod, msgs[at:at+n], joined, at)
+		f := p.start(ctx, prod, msgs[at:at+n], joined, at, given)
 		switch at += n; {
 		case first == nil:
 			first = f
@@ -195,12 +205,12 @@ func (p *publisher) refuse(receipts []broker.Receipt, joined map[int]*slot, at i
 }
 
 // start hands messages to the SDK, but those that join one in flight.
-func (p *publisher) start(ctx context.Context, prod *producer, msgs []broker.Message, joined map[int]*slot, at int) *flight {
+func (p *publisher) start(ctx context.Context, prod *producer, msgs []broker.Message, joined map[int]*slot, at int, given bool) *flight {
 	f := prod.hangar.get()
-	f.pub, f.producer, f.doubts = p, prod, prod.doubts.Load()
+	f.pub, f.producer, f.doubts, f.given = p, prod, prod.doubts.Load(), given
 	size, headers := 0, 0
 	for i := range msgs {
-		size += sizeOf(&msgs[i])
+		size += sizeOf(&msgs[i], given)
 		headers += ownHeaders + len(msgs[i].Headers)
 	}
 	f.user = headers > ownHeaders*len(msgs)
@@ -240,9 +250,13 @@ func (p *publisher) start(ctx context.Context, prod *producer, msgs []broker.Mes
 			buf = append(buf, m.Key...)
 			s.rec.Key = buf[n:len(buf):len(buf)]
 		}
-		n = len(buf)
-		buf = append(buf, m.Body...)
-		s.rec.Value = buf[n:len(buf):len(buf)]
+		if given && len(m.Body) > 0 { // an empty one isn't none, which would delete
+			s.rec.Value = m.Body
+		} else {
+			n := len(buf)
+			buf = append(buf, m.Body...)
+			s.rec.Value = buf[n:len(buf):len(buf)]
+		}
 		prod.cl.TryProduce(life, &s.rec, settled)
 	}
 	f.buf, f.headers = buf, hs
@@ -322,11 +336,16 @@ func (p *publisher) why(ctx context.Context) error {
 }
 
 // recycle keeps the flight's memory for the next one, which overwrites it. What
-// it points to until then is itself and errors, but for the names of the user's
-// headers, which may be cut from anything.
+// it points to until then is itself and errors, but for bodies that were given and
+// the names of the user's headers, which may be cut from anything.
 func (f *flight) recycle() {
 	if f.user {
 		clear(f.headers)
+	}
+	if f.given {
+		for i := range f.slots {
+			f.slots[i].rec.Value = nil
+		}
 	}
 	home := &f.producer.hangar
 	f.pub, f.producer = nil, nil

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -373,5 +375,56 @@ func TestCaseCloseWithBrokerDown(t *testing.T) {
 				t.Errorf("publish in flight: %v", err)
 			}
 		})
+	}
+}
+
+// What is given away is sent as it is, an empty body is no tombstone, and nothing is
+// held when the answer is there.
+func TestPublishGiven(t *testing.T) {
+	t.Parallel()
+	c, _ := cluster(t, 1)
+	conn := dial(t, c)
+	p := openPublisher(t, conn, "t").(broker.GivenPublisher)
+	body := func() []byte { return bytes.Repeat([]byte("x"), 1000) }
+	given := body()
+	held := weak.Make(&given[0])
+	if _, err := p.PublishGiven(t.Context(), broker.Message{ID: "a", Body: given}, broker.Message{ID: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	runtime.KeepAlive(given)
+	runtime.GC()
+	if held.Value() != nil {
+		t.Error("the body is held")
+	}
+	for i, d := range receive(t, openReceiver(t, conn, "t/g"), 2) {
+		var rec *kgo.Record
+		if want := [][]byte{body(), {}}[i]; !d.As(&rec) || rec.Value == nil || !bytes.Equal(rec.Value, want) {
+			t.Errorf("%d came as %q", i, d.Body)
+		}
+	}
+}
+
+// A record that was given away and is sent again after its Publish returned has the
+// body that lies where it lay: it wasn't copied.
+func TestPublishGivenIsNotCopied(t *testing.T) {
+	t.Parallel()
+	c, w := cluster(t, 1)
+	conn := dial(t, c)
+	p := openPublisher(t, conn, "t").(broker.GivenPublisher)
+	publish(t, p, messages(1, 0)...)
+	dropped := make(chan struct{}, 1)
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		dropped <- struct{}{}
+		return nil, nil, true
+	})
+	m := messages(1, 1)
+	if _, err := p.PublishGiven(ctxOf(t, 100*time.Millisecond), m...); !errors.Is(err, broker.ErrUnknownOutcome) {
+		t.Fatal(err)
+	}
+	<-dropped
+	copy(m[0].Body, "body 2") // which nobody may but this test
+	w.cut()
+	if ds := receive(t, openReceiver(t, conn, "t/g"), 2); string(ds[1].Body) != "body 2" {
+		t.Fatalf("stored %q", ds[1].Body)
 	}
 }

@@ -72,7 +72,7 @@ func TestTimeHeader(t *testing.T) {
 		"stamped":     {time.UnixMilli(1), true, true},
 	} {
 		m := broker.Message{ID: "a", Time: c.at}
-		hs, _ := headersOf(nil, make([]byte, 0, sizeOf(&m)), &m, c.stamp)
+		hs, _ := headersOf(nil, make([]byte, 0, sizeOf(&m, false)), &m, c.stamp)
 		rec := &kgo.Record{Headers: hs, Timestamp: time.UnixMilli(7)}
 		if got := hasHeader(rec, driver.HeaderTime); got != c.want {
 			t.Errorf("%s: header %v", name, got)

@@ -60,6 +60,15 @@ type Publisher interface {
 	Close(ctx context.Context) error
 }
 
+// GivenPublisher is a Publisher that would copy bodies for the messages which an SDK
+// holds still as Publish returns, and needn't where they are given away.
+type GivenPublisher interface {
+	Publisher
+	// PublishGiven is Publish; Body of a message that it leaves Unknown isn't
+	// written to afterwards.
+	PublishGiven(ctx context.Context, msgs []broker.Message, receipts []broker.Receipt)
+}
+
 // Receiver takes from one subscription. Receive has one caller at a time,
 // Settle many.
 type Receiver interface {

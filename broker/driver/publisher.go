@@ -28,6 +28,21 @@ func (p *publisher) As(target any) bool { return p.driver.As(target) }
 func (p *publisher) Now() time.Time { return p.conn.now() }
 
 func (p *publisher) Publish(ctx context.Context, msgs ...broker.Message) ([]broker.Receipt, error) {
+	return p.publish(ctx, p.driver.Publish, msgs)
+}
+
+// PublishGiven is that of broker.GivenPublisher.
+func (p *publisher) PublishGiven(ctx context.Context, msgs ...broker.Message) ([]broker.Receipt, error) {
+	if d, ok := p.driver.(GivenPublisher); ok {
+		return p.publish(ctx, d.PublishGiven, msgs)
+	}
+	return p.publish(ctx, p.driver.Publish, msgs)
+}
+
+// sender is how an adapter publishes.
+type sender func(ctx context.Context, msgs []broker.Message, receipts []broker.Receipt)
+
+func (p *publisher) publish(ctx context.Context, send sender, msgs []broker.Message) ([]broker.Receipt, error) {
 	if len(msgs) == 0 {
 		return nil, nil
 	}
@@ -51,9 +66,9 @@ func (p *publisher) Publish(ctx context.Context, msgs ...broker.Message) ([]brok
 	switch {
 	case bad == 0:
 		p.stamp(msgs)
-		p.driver.Publish(ctx, msgs, receipts)
+		send(ctx, msgs, receipts)
 	case bad < len(msgs):
-		p.publishRest(ctx, msgs, receipts, len(msgs)-bad)
+		p.publishRest(ctx, send, msgs, receipts, len(msgs)-bad)
 	}
 	var first error
 	for i := range receipts {
@@ -79,7 +94,7 @@ func (p *publisher) unexplained(v broker.Verdict, id string) error {
 }
 
 // publishRest publishes the n messages that have no receipt yet.
-func (p *publisher) publishRest(ctx context.Context, msgs []broker.Message, receipts []broker.Receipt, n int) {
+func (p *publisher) publishRest(ctx context.Context, send sender, msgs []broker.Message, receipts []broker.Receipt, n int) {
 	rest := make([]broker.Message, 0, n)
 	place := make([]int, 0, n)
 	for i := range msgs {
@@ -89,7 +104,7 @@ func (p *publisher) publishRest(ctx context.Context, msgs []broker.Message, rece
 	}
 	p.stamp(rest)
 	answers := make([]broker.Receipt, n)
-	p.driver.Publish(ctx, rest, answers)
+	send(ctx, rest, answers)
 	for i, at := range place {
 		receipts[at] = answers[i]
 		msgs[at].Time = rest[i].Time

@@ -33,15 +33,27 @@ func (p *publisher) Now() time.Time {
 }
 
 func (p *publisher) Publish(ctx context.Context, msgs ...broker.Message) ([]broker.Receipt, error) {
+	return p.publish(ctx, p.Publisher.Publish, msgs)
+}
+
+// PublishGiven is that of broker.GivenPublisher.
+func (p *publisher) PublishGiven(ctx context.Context, msgs ...broker.Message) ([]broker.Receipt, error) {
+	if g, ok := p.Publisher.(broker.GivenPublisher); ok {
+		return p.publish(ctx, g.PublishGiven, msgs)
+	}
+	return p.Publish(ctx, msgs...)
+}
+
+func (p *publisher) publish(ctx context.Context, send func(context.Context, ...broker.Message) ([]broker.Receipt, error), msgs []broker.Message) ([]broker.Receipt, error) {
 	if len(msgs) == 0 {
-		return p.Publisher.Publish(ctx)
+		return send(ctx)
 	}
 	t, start := p.send.t, time.Now()
 	ctx, span := t.tracer.Start(ctx, p.send.name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithTimestamp(start),
 		trace.WithAttributes(p.send.list...), trace.WithAttributes(about(msgs)...))
 	defer span.End()
 	carrying := t.inject(ctx, msgs)
-	receipts, err := p.Publisher.Publish(ctx, carrying...)
+	receipts, err := send(ctx, carrying...)
 	for i := range msgs {
 		msgs[i].Time = carrying[i].Time // set by the first attempt, for the caller's retry
 	}
