@@ -22,11 +22,17 @@ import (
 type Database struct {
 	server *Server
 	url    string
+	socket string
 }
 
 // URL returns the address for clients with user and database, of which neither asks
 // for a password. It stays the same until Close.
 func (d *Database) URL() string { return d.url }
+
+// SocketDir returns the folder of PostgreSQL's Unix socket, which is the shortest way
+// to it and knows no faults; "" where the folder's path is too long for one, and for
+// other databases. Its name has the port that the server itself calls its own.
+func (d *Database) SocketDir() string { return d.socket }
 
 // Versions returns the version of the server.
 func (d *Database) Versions() map[string]string { return d.server.Versions() }
@@ -63,7 +69,7 @@ func openDatabase(ctx context.Context, name, version string, b *singleServer, ur
 	if err != nil {
 		return nil, err
 	}
-	return &Database{s, url(s.proxies[0].addr())}, nil
+	return &Database{server: s, url: url(s.proxies[0].addr())}, nil
 }
 
 var versionNumber = regexp.MustCompile(`\d+(\.\d+)+`)
@@ -145,6 +151,9 @@ func prepare(dir string, c serverCommand) error {
 	return os.WriteFile(mark, nil, 0o600)
 }
 
+// maxSocketPath is how long a Unix socket's path may be everywhere.
+const maxSocketPath = 103
+
 // StartPostgres runs the PostgreSQL that is installed on this machine, and returns
 // when it takes clients; where there is none it returns an error that is
 // [ErrNotInstalled]. The user onceline may do everything in the database postgres,
@@ -159,6 +168,7 @@ func StartPostgres(ctx context.Context, options ...ServerOption) (*Database, err
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, fmt.Errorf("localstack: postgres: %w", err)
 	}
+	var socket string
 	b := &singleServer{
 		name: "PostgreSQL " + version, config: c, halt: (*serverProcess).interrupt, // does not wait for clients
 		// Its processes make process groups of their own, so a kill doesn't reach them: they
@@ -182,13 +192,20 @@ func StartPostgres(ctx context.Context, options ...ServerOption) (*Database, err
 				return serverCommand{}, err
 			}
 			c.name, c.path = "postgres", path
-			c.args = []string{"-D", data, "-h", "127.0.0.1", "-p", fmt.Sprint(port), "-c", "unix_socket_directories="}
+			if len(filepath.Join(dir, ".s.PGSQL.65535")) <= maxSocketPath {
+				socket = dir
+			}
+			c.args = []string{"-D", data, "-h", "127.0.0.1", "-p", fmt.Sprint(port), "-c", "unix_socket_directories=" + socket}
 			return c, nil
 		},
 	}
-	return openDatabase(ctx, "postgres", version, b, func(addr string) string {
+	d, err := openDatabase(ctx, "postgres", version, b, func(addr string) string {
 		return "postgres://onceline@" + addr + "/postgres?sslmode=disable"
 	})
+	if err == nil {
+		d.socket = socket
+	}
+	return d, err
 }
 
 // StartMariaDB runs the MariaDB that is installed on this machine, and returns when

@@ -66,6 +66,10 @@ func TestPostgres(t *testing.T) {
 	query := func(sql string) string { return ask(t, "psql", "-XAtq", d.URL(), "-c", sql) }
 	query("CREATE TABLE t (v int); INSERT INTO t VALUES (42)")
 	keeps(t, d, func() string { return query("SELECT v FROM t") }, "42")
+	port := query("SHOW port")
+	if got := ask(t, "psql", "-XAtq", "-h", d.SocketDir(), "-p", port, "-U", "onceline", "-d", "postgres", "-c", "SELECT v FROM t"); got != "42" {
+		t.Errorf("by the socket in %q: %q", d.SocketDir(), got)
+	}
 }
 
 func TestMariaDB(t *testing.T) {

@@ -73,7 +73,8 @@ type postgresServer struct {
 }
 
 // startPostgres starts one. The pool goes past the proxy for faults, which would be on
-// the way of every statement, and reads what the server says that much later.
+// the way of every statement: by the server's Unix socket, as what runs beside it does,
+// or, where what the server says is to come later, by TCP.
 func startPostgres(ctx context.Context, later time.Duration) (p *postgresServer, err error) {
 	p = new(postgresServer)
 	if p.server, err = localstack.StartPostgres(ctx); err != nil {
@@ -93,6 +94,12 @@ func startPostgres(ctx context.Context, later time.Duration) (p *postgresServer,
 		return p, err
 	}
 	u.Host = net.JoinHostPort("127.0.0.1", port)
+	if dir := p.server.SocketDir(); later == 0 && dir != "" {
+		q := u.Query()
+		q.Set("host", dir)
+		q.Set("port", port)
+		u.Host, u.RawQuery = "", q.Encode()
+	}
 	config, err := pgxpool.ParseConfig(u.String())
 	if err != nil {
 		return p, err
