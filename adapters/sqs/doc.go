@@ -99,9 +99,10 @@
 // say whether it knew the ID (SQS-F-03). A failed entry harms no other entry, a
 // failed request no other request, and nothing is sent twice: the SDK's retries
 // are off (SQS-F-13), so AtMostOnce and AtLeastOnce are the same, and
-// broker.Retry is the retry. Refused means that the service said so, or that no
-// connection was had; where an answer is lost, torn or a failure inside the
-// service, or its MD5 of the body doesn't fit, the message is Unknown.
+// broker.Retry is the retry. Refused means that the service said so, or that the
+// HTTP transport never read the request's body; where an answer is lost, torn or a
+// failure inside the service, or its MD5 of the body doesn't fit, the message is
+// Unknown. A transport of one's own that sends what it hasn't read would be believed.
 //
 // On a standard queue up to [MaxRequests] requests go side by side. On a FIFO
 // queue a request carries at most one message of a key, and the next of the key

@@ -42,14 +42,12 @@ func (g *guard) begin(ctx, life context.Context, now time.Time) context.Context 
 	if g.own == nil {
 		g.own, g.cancel = context.WithCancel(life)
 	}
-	switch {
-	case g.set:
-	case g.timer == nil:
-		g.timer, g.set = time.AfterFunc(guardLook, g.look), true
-	default:
+	if g.timer == nil {
+		g.timer = time.AfterFunc(guardLook, g.look)
+	} else if !g.set {
 		g.timer.Reset(guardLook)
-		g.set = true
 	}
+	g.set = true
 	return g.own
 }
 
