@@ -58,7 +58,7 @@ func (l *line) session(ctx context.Context) (*session, error) {
 	for {
 		l.mu.Lock()
 		s, changed, err := l.cur, l.changed, l.err
-		if !l.started {
+		if !l.started && l.life.Err() == nil {
 			l.started = true
 			l.wg.Go(func() { l.run(nil) })
 		}
@@ -115,9 +115,30 @@ func (l *line) begin(s *session) {
 func (l *line) set(s *session, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.become(s, err)
+}
+
+// become is set with l.mu held.
+func (l *line) become(s *session, err error) {
 	l.cur, l.err = s, err
 	close(l.changed)
 	l.changed = make(chan struct{})
+}
+
+// adopt makes s the line's session, which close will end. It ends s itself and returns
+// false where close has been already: what was made meanwhile is nobody's.
+func (l *line) adopt(s *session) bool {
+	l.mu.Lock()
+	over := l.life.Err() != nil
+	if !over {
+		l.become(s, nil)
+	}
+	l.mu.Unlock()
+	if over && !l.foreign {
+		_ = s.wire.Conn.Close()
+		_ = s.conn.Close() // its socket is gone
+	}
+	return !over
 }
 
 // run makes sessions, one after the other, until the line is closed.
@@ -138,7 +159,9 @@ func (l *line) run(s *session) {
 				}
 				continue
 			}
-			l.set(s, nil)
+		}
+		if !l.adopt(s) {
+			return
 		}
 		begin := time.Now()
 		s.watch()

@@ -1,0 +1,41 @@
+package rabbitmq
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// A connection that is there as Close has already looked for it is ended, and Close
+// doesn't wait for it.
+func TestLineClosesWhatComesLate(t *testing.T) {
+	c := connOf(t, emulate(t).dial(t))
+	l := newLine(&c.settings, "late")
+	s, err := l.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := make(chan struct{})
+	l.wg.Go(func() {
+		<-late
+		l.run(s)
+	})
+	closed := make(chan error, 1)
+	go func() { closed <- l.close(t.Context()) }()
+	<-l.life.Done() // close has begun, and sees no session now or later
+	close(late)
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(mustCome):
+		t.Fatal("Close still waits for it")
+	}
+	if !s.conn.IsClosed() || l.up() {
+		t.Error("the connection lives on")
+	}
+	if _, err := l.session(context.Background()); err == nil {
+		t.Error("a closed line gave a session")
+	}
+}
