@@ -189,6 +189,8 @@ func (as *attempts) call(call func(context.Context) error) (*attempt, error) {
 func (a *attempt) has(p place) bool { return place(a.marks.Load())&p != 0 }
 
 // Done implements context.Context.
+//
+//go:noinline
 func (a *attempt) Done() <-chan struct{} {
 	if a.has(taking) && !a.outer.made.Load() {
 		// A pull that has waited for a message writes nothing under its context any
@@ -196,10 +198,12 @@ func (a *attempt) Done() <-chan struct{} {
 		a.marks.Or(uint32(shared))
 		return a.Context.Done()
 	}
-	// What caller does, a frame less deep: it is most of what a settle costs here.
-	var pcs [1]uintptr
-	runtime.Callers(2, pcs[:])
-	at := placeAt(pcs[0])
+	var at place
+	if returnsHold {
+		at = placeAt(returns())
+	} else {
+		at = caller()
+	}
 	if at == elsewhere {
 		a.marks.Or(uint32(shared))
 		return a.outer.get().Done()
@@ -256,6 +260,16 @@ func (a *attempt) Deadline() (time.Time, bool) {
 // place in the low 16 bits, the program counter above. Two that share a slot displace
 // each other.
 var places [256]atomic.Uint64
+
+// returnsHold reports whether [returns] says here what the runtime says: a later
+// compiler may lay out frames otherwise.
+var returnsHold = returnsAgree()
+
+//go:noinline
+func returnsAgree() bool {
+	var pcs [1]uintptr
+	return runtime.Callers(2, pcs[:]) == 1 && returns() == pcs[0]
+}
 
 // caller is the place that called a method of an attempt.
 func caller() place {
