@@ -130,11 +130,12 @@ func (l *line) become(s *session, err error) {
 func (l *line) adopt(s *session) bool {
 	l.mu.Lock()
 	over := l.life.Err() != nil
+	seen := l.cur == s // by close too
 	if !over {
 		l.become(s, nil)
 	}
 	l.mu.Unlock()
-	if over && !l.foreign {
+	if over && !seen && !l.foreign {
 		_ = s.wire.Conn.Close()
 		_ = s.conn.Close() // its socket is gone
 	}

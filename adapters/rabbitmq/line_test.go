@@ -39,3 +39,21 @@ func TestLineClosesWhatComesLate(t *testing.T) {
 		t.Error("a closed line gave a session")
 	}
 }
+
+// A connection that Close has seen is Close's to end, by the protocol.
+func TestLineLeavesToCloseWhatItSees(t *testing.T) {
+	c := connOf(t, emulate(t).dial(t))
+	l := newLine(&c.settings, "early")
+	s, err := l.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.set(s, nil)
+	l.end() // as close begins
+	if l.adopt(s) || s.conn.IsClosed() {
+		t.Error("it was taken away from close")
+	}
+	if err := l.close(t.Context()); err != nil || !s.conn.IsClosed() {
+		t.Errorf("%v, closed %v", err, s.conn.IsClosed())
+	}
+}
