@@ -25,7 +25,8 @@ type Bench struct {
 	Rand     *rand.Rand
 
 	history  *History
-	mutant   *Mutant // what breaks the adapter; nil for nothing
+	mutant   *Mutant  // what breaks the adapter; nil for nothing
+	meeting  *meeting // who restarts or kills the broker with this probe; nil for nobody
 	mu       sync.Mutex
 	names    map[any]string // of publishers and receivers, in the history
 	conns    []broker.Conn

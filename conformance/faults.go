@@ -35,17 +35,22 @@ func (b *Bench) Applied(ctx context.Context, i Injection) error {
 	return nil
 }
 
-// Restart restarts the broker cleanly, Kill as by a crash.
+// Restart restarts the broker cleanly, Kill as by a crash. Where other probes do the
+// same, it is done once, when all of them have come so far.
 func (b *Bench) Restart(ctx context.Context) error {
 	b.history.Add(report.Broker, "restart", "", "clean stop and start")
-	return b.mending(ctx, b.Instance.Restart)()
+	return b.meeting.do(ctx, func() error { return b.mending(ctx, b.Instance.Restart)() })
 }
 
 // Kill kills the broker and starts it again.
 func (b *Bench) Kill(ctx context.Context) error {
 	b.history.Add(report.Broker, "kill", "", "killed and started again")
-	return b.mending(ctx, b.Instance.Kill)()
+	return b.meeting.do(ctx, func() error { return b.mending(ctx, b.Instance.Kill)() })
 }
+
+// Others waits until no other probe keeps Restart or Kill from striking at once, for
+// one that does something right before.
+func (b *Bench) Others(ctx context.Context) error { return b.meeting.others(ctx) }
 
 // mendWithin bounds how long it may take to put back what a probe broke.
 const mendWithin = 90 * time.Second

@@ -30,8 +30,9 @@ type Options struct {
 	// Toolkit and Command are put into the report.
 	Toolkit, Command string
 
-	mutant *Mutant // what breaks the adapter; nil for nothing
-	nonce  uint64  // of this run: entities of an earlier one with the same seed may be left
+	mutant  *Mutant  // what breaks the adapter; nil for nothing
+	meeting *meeting // of a probe with others; nil for none
+	nonce   uint64   // of this run: entities of an earlier one with the same seed may be left
 }
 
 // probes returns those that answer a claim which was asked for.

@@ -37,6 +37,21 @@ func (n Need) own(i *Instance) bool {
 	return n.has(NeedRestart|NeedKill|NeedNetwork|NeedLeader) || n.has(NeedCut|NeedLoss) && i.Inject == nil
 }
 
+// meets are the needs of which a meeting of probes is, in the order in which they are
+// met.
+var meets = []Need{NeedRestart, NeedKill}
+
+// meets is the one of those that is all by which the probe disturbs others; 0 if there
+// is more, or nothing.
+func (n Need) meets() Need {
+	for _, one := range meets {
+		if n&^NeedFault == one {
+			return one
+		}
+	}
+	return 0
+}
+
 // Probes returns all probes. Those that wait longest come first, so that a run
 // of several at a time ends soonest.
 func Probes() []Probe {

@@ -59,6 +59,9 @@ func probeFinal(ctx context.Context, b *Bench) error {
 	if err := f.look(ctx, e, "a reconnect"); err != nil {
 		return err
 	}
+	if err := b.Others(ctx); err != nil {
+		return err
+	}
 	if err := f.ackLast(ctx, e, "acked right before the broker was restarted"); err != nil {
 		return err
 	}

@@ -127,6 +127,9 @@ func (b *Bench) killUnderAcks(ctx context.Context, e ends, stock int) (acked, op
 		if err != nil {
 			return nil, nil, err
 		}
+		if err := b.Others(ctx); err != nil {
+			return nil, nil, err
+		}
 		sleep(ctx, quiet)
 		acks, stop := context.WithCancel(ctx)
 		defer stop()

@@ -150,7 +150,7 @@ func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) (out r
 		}
 	}
 	var mu sync.Mutex
-	ask := func(p Probe) {
+	ask := func(p Probe, o Options) {
 		findings := runProbe(ctx, t, shared, p, o)
 		mu.Lock()
 		defer mu.Unlock()
@@ -163,21 +163,34 @@ func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) (out r
 	}
 	places := make(chan struct{}, o.Parallel)
 	var all sync.WaitGroup
-	var disturbing []Probe
+	var alone []Probe
+	together := map[Need][]Probe{}
 	for _, p := range probes {
 		if t.Private == nil && (p.Needs.own(shared) || p.Needs.has(NeedQuiet) || shared.Advance != nil) {
-			disturbing = append(disturbing, p)
+			if need := p.Needs.meets(); need != 0 && shared.Advance == nil {
+				together[need] = append(together[need], p)
+			} else {
+				alone = append(alone, p)
+			}
 			continue
 		}
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
-			ask(p)
+			ask(p, o)
 		})
 	}
 	all.Wait()
-	for _, p := range disturbing {
-		ask(p)
+	for _, p := range alone {
+		ask(p, o)
+	}
+	for _, need := range meets {
+		met := o
+		met.meeting = newMeeting(len(together[need]))
+		for _, p := range together[need] {
+			all.Go(func() { ask(p, met) })
+		}
+		all.Wait()
 	}
 	slices.SortFunc(out.Findings, byPlace)
 	return out
@@ -218,13 +231,15 @@ func (i *Instance) close(ctx context.Context) error {
 // runProbe runs one probe on the shared instance or one of its own, and turns
 // what it found into findings for each of its claims.
 func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Options) []report.Finding {
-	b := &Bench{Target: t, Instance: shared, history: newHistory(), mutant: o.mutant, findings: map[boundary.Claim]answer{}}
+	b := &Bench{Target: t, Instance: shared, history: newHistory(), mutant: o.mutant, meeting: o.meeting, findings: map[boundary.Claim]answer{}}
 	seed := fnv.New64a()
 	fmt.Fprintf(seed, "%d %s %s", o.Seed, t.Name, p.Name)
 	b.Rand = rand.New(rand.NewPCG(o.Seed, seed.Sum64()))
 	b.name = fmt.Sprintf("c%016x", seed.Sum64()^o.nonce)
 	b.Entity = shared.entity(b.name)
-	err := b.attempt(ctx, p, max(o.Timeout, t.ProbeWithin))
+	// Where it meets others it waits for theirs too.
+	err := b.attempt(ctx, p, max(o.Timeout, t.ProbeWithin)*time.Duration(o.meeting.size()))
+	o.meeting.leave()
 	found, evidence := b.found()
 	return t.findings(ctx, p, o, found, evidence, b.took.Seconds(), err)
 }

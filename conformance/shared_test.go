@@ -21,6 +21,7 @@ func TestProbesThatDisturbRunLastAndAlone(t *testing.T) {
 	target.Start = func(ctx context.Context) (*Instance, error) {
 		i, err := start(ctx)
 		i.Restart = func(context.Context) error { return nil }
+		i.Network = func(Network) error { return nil }
 		i.Cut = func() (int, error) { return 1, nil }
 		return i, err
 	}
@@ -53,7 +54,7 @@ func TestProbesThatDisturbRunLastAndAlone(t *testing.T) {
 		needs := Need(0)
 		switch n % 3 {
 		case 0:
-			needs = NeedRestart
+			needs = NeedRestart | NeedNetwork
 		case 1:
 			needs = NeedCut
 		default:

@@ -47,7 +47,8 @@ type Target struct {
 	ProbeWithin time.Duration
 	// Private starts a broker for one probe alone, which may restart it, kill
 	// it or move its clock. Without it such probes run on the shared
-	// instance, one at a time after all others.
+	// instance after all others, one at a time; but those that restart it do that
+	// once, together, and so do those that kill it.
 	Private func(ctx context.Context) (*Instance, error)
 
 	// Lease is the shortest lease that the broker admits, for probes to wish
