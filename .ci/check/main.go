@@ -82,23 +82,31 @@ func read(path string) (*report.Report, error) {
 	return report.ReadJSON(bytes.NewReader(raw))
 }
 
-// merge puts what was asked once more in the place of what was asked first.
+// merge puts what was asked once more in the place of what was asked first, and what
+// was asked in another run behind it.
 func merge(r, next *report.Report) *report.Report {
 	if r == nil {
 		return next
 	}
-	for _, t := range next.Targets {
-		if i := slices.IndexFunc(r.Targets, func(o report.Target) bool { return o.Name == t.Name }); i >= 0 {
-			r.Targets[i] = t
-		}
-	}
-	for _, k := range next.Soaks {
-		if i := slices.IndexFunc(r.Soaks, func(o report.Soak) bool { return o.Target == k.Target && o.Disturbance == k.Disturbance }); i >= 0 {
-			r.Soaks[i] = k
-		}
-	}
+	r.Targets = replaced(r.Targets, next.Targets, func(t report.Target) string { return t.Name })
+	r.Soaks = replaced(r.Soaks, next.Soaks, func(k report.Soak) string { return k.Target + ", " + k.Disturbance })
+	r.Databases = replaced(r.Databases, next.Databases, func(d report.Database) string { return d.Name })
+	r.Facts = replaced(r.Facts, next.Facts, func(f report.Fact) string { return f.ID })
+	slices.SortFunc(r.Facts, func(a, b report.Fact) int { return strings.Compare(a.ID, b.ID) })
 	r.Summarise()
 	return r
+}
+
+// replaced is old with each of next in the place of that of its name, or at the end.
+func replaced[T any](old, next []T, name func(T) string) []T {
+	for _, n := range next {
+		if i := slices.IndexFunc(old, func(o T) bool { return name(o) == name(n) }); i >= 0 {
+			old[i] = n
+		} else {
+			old = append(old, n)
+		}
+	}
+	return old
 }
 
 // broken are the names of targets of which an answer isn't as declared, or that

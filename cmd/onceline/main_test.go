@@ -57,6 +57,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"verify", "--broker", "kafka-group-local"}, report.ExitUsage, "--broker kafka-group-local is asked with --local"},
 		{[]string{"verify", "--broker", "nats-compose"}, report.ExitUsage, "--broker nats-compose is asked with --compose"},
 		{[]string{"verify", "--servers", "1", "--broker", "memory"}, report.ExitUsage, "give both"},
+		{[]string{"verify", "--embedded=false"}, report.ExitUsage, "give both"},
+		{[]string{"verify", "--local", "--embedded=false", "--broker", "sqs-fifo"}, report.ExitUsage, "there is no such broker"},
 		{[]string{"help", "nonsense"}, report.ExitUsage, `there is no command "nonsense"`},
 		{[]string{"help", "relay", "nonsense"}, report.ExitUsage, `there is no command "relay nonsense"`},
 		{[]string{"explain"}, report.ExitUsage, "accepts 1 arg"},

@@ -24,6 +24,7 @@ type verifyFlags struct {
 	brokers, claims, urls []string
 	out, disturbance      string
 	local, soak, compose  bool
+	embedded              bool
 	costs                 bool
 	json, verbose         bool
 	seed                  uint64
@@ -67,8 +68,11 @@ nothing could be asked. What this machine lacks counts for nothing beside other 
   onceline verify --seed 42 --out /tmp/report --json | jq .summary`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("servers") && !f.local {
+			switch {
+			case cmd.Flags().Changed("servers") && !f.local:
 				return errors.New("--servers bounds what --local starts: give both")
+			case !f.embedded && !f.local:
+				return errors.New("--embedded=false leaves out what --local asks beside its servers: give both")
 			}
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -77,6 +81,7 @@ nothing could be asked. What this machine lacks counts for nothing beside other 
 	flags.StringSliceVar(&f.brokers, "broker", nil, "only these targets or brokers, as globs (default all embedded ones)")
 	flags.StringSliceVar(&f.claims, "claim", nil, "only these claims, as globs: 'publish.*' (default all)")
 	flags.BoolVar(&f.local, "local", false, "ask the real brokers that run on this machine too, starting them")
+	flags.BoolVar(&f.embedded, "embedded", true, "with --local, ask the embedded brokers and the mutants too")
 	flags.BoolVar(&f.soak, "soak", false, "publish and settle on clusters of three whose nodes are killed, cut off and restarted")
 	flags.StringVar(&f.disturbance, "disturbance", "", "with --soak, only this one: 'leader killed', 'leader cut off' or 'all nodes restarted in turn'")
 	flags.BoolVar(&f.compose, "compose", false, "ask the services of docker-compose.yml that are up, instead of the embedded ones")

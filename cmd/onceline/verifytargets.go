@@ -25,7 +25,11 @@ func (f *verifyFlags) targets(p targets.Progress) ([]conformance.Target, error) 
 	case len(f.urls) > 0 && f.soak:
 		return nil, fmt.Errorf("--soak is for clusters that are started here: --target names a broker that runs")
 	case f.local:
-		ts, err := targets.Select(append(targets.Embedded(), targets.Local(p)...), f.brokers)
+		all := targets.Local(p)
+		if f.embedded {
+			all = append(targets.Embedded(), all...)
+		}
+		ts, err := targets.Select(all, f.brokers)
 		return ts, f.elsewhere(err)
 	case f.compose:
 		ts, err := targets.Select(targets.Compose(), f.brokers)
@@ -141,6 +145,9 @@ func (f *verifyFlags) command(seed uint64) string {
 		if flag.given {
 			s += " --" + flag.name
 		}
+	}
+	if !f.embedded {
+		s += " --embedded=false"
 	}
 	if f.disturbance != "" {
 		s += " --disturbance " + quote(f.disturbance)
