@@ -9,16 +9,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceline/onceline/broker/boundary"
+	"github.com/onceline/onceline/internal/bubbletest"
 )
 
 // What several probes do to the broker is done once for all, when each of them waits
 // for it, and beside nothing else.
 func TestMeetingDoesOnceForAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		m := newMeeting(3)
 		var done, busy atomic.Int32
 		it := func() error {
@@ -56,7 +56,7 @@ func TestMeetingDoesOnceForAll(t *testing.T) {
 // Who ends, or gives up waiting, keeps nobody waiting. Who waits for the others has
 // the next turn at once.
 func TestMeetingIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
 		m := newMeeting(3)
 		begin := time.Now()
 		came := make(chan error, 1)

@@ -41,7 +41,7 @@ const (
 
 // probeExactlyOnce. Anomaly: a broker that is sold as exactly-once delivers a message
 // twice after nothing worse than an answer that was lost. Experiment: ten thousand
-// messages (two hundred where the server is slow), published and consumed in batches; ten answers to publishes and ten to
+// messages (fewer where the server is slow), published and consumed in batches; ten answers to publishes and ten to
 // acks, at random places, are dropped after the broker was seen to apply the request;
 // producer and consumer live, and ask again until they know. The history is held
 // against the rule that each message comes once.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -85,9 +86,9 @@ func benchPublish(b *testing.B, w *bench, lanes, batch int) {
 	}
 	size := len(w.bodies[0])
 	batcher := broker.NewBatcher(pub, lanes, batch)
-	messages := 10 * benchMessages
+	messages := paired.Messages(10 * benchMessages)
 	if size > 1024 {
-		messages = benchMessages
+		messages = paired.Messages(benchMessages)
 	}
 	b.Run(fmt.Sprintf("publish/batch=%d/size=%d", batch, size), func(b *testing.B) {
 		paired.Compare(b, messages, func() time.Duration { return w.rawPublish(b, messages) }, func() time.Duration { return w.ourPublish(b, batcher, messages) })
@@ -140,11 +141,11 @@ type bench struct {
 }
 
 func newBench(b *testing.B, addr string, size int) *bench {
-	passes := 5
+	stock := paired.Messages(100_000)
 	if size > 1024 {
-		passes = 2
+		stock = paired.Messages(40_000)
 	}
-	w := &bench{bodies: make([][]byte, benchMessages), ids: make([]string, benchMessages), stock: passes * benchMessages}
+	w := &bench{bodies: make([][]byte, benchMessages), ids: make([]string, benchMessages), stock: stock}
 	for i := range w.ids {
 		w.ids[i], w.bodies[i] = fmt.Sprintf("message-%08d", i), make([]byte, size)
 	}
@@ -176,12 +177,12 @@ func newBench(b *testing.B, addr string, size int) *bench {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ms := make([]broker.Message, benchMessages)
+	ms := make([]broker.Message, stock)
 	for i := range ms {
-		ms[i] = broker.Message{ID: w.ids[i], Body: w.bodies[i]}
+		ms[i] = broker.Message{ID: w.ids[i%benchMessages], Body: w.bodies[i%benchMessages]}
 	}
-	for range passes {
-		if _, err := pub.Publish(b.Context(), ms...); err != nil {
+	for some := range slices.Chunk(ms, benchMessages) {
+		if _, err := pub.Publish(b.Context(), some...); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -298,7 +299,7 @@ func (w *bench) rawReceive(b *testing.B, batch int) time.Duration {
 		n += k
 	}
 	took := time.Since(begin)
-	if last != w.ids[benchMessages-1] {
+	if last != w.ids[(w.stock-1)%benchMessages] {
 		b.Fatalf("ended with %s", last)
 	}
 	return took
@@ -334,7 +335,7 @@ func (w *bench) ourReceive(b *testing.B, batch int) time.Duration {
 		n += k
 	}
 	took := time.Since(begin)
-	if last != w.ids[benchMessages-1] {
+	if last != w.ids[(w.stock-1)%benchMessages] {
 		b.Fatalf("ended with %s", last)
 	}
 	return took

@@ -29,9 +29,7 @@ import (
 // which an application can do that has nothing to do with a message but ack it.
 // Each line has the median of the paired ratios and its 95 % interval by order
 // statistics; over 1 the adapter is faster.
-const (
-	benchMessages = 10000
-)
+var benchMessages = paired.Messages(10000)
 
 func BenchmarkRatio(b *testing.B) {
 	w := newBench(b)

@@ -31,7 +31,7 @@ import (
 // qos, consume, cancel and one ack for the batch: the same promise. Window: the
 // standing consumer against one with the same prefetch that acks each batch at
 // once.
-const benchMessages = 5000
+var benchMessages = paired.Messages(5000)
 
 func BenchmarkRatio(b *testing.B) {
 	h := &host{addr: os.Getenv("ONCELINE_RABBITMQ")}

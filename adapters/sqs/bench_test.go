@@ -26,7 +26,7 @@ import (
 // DeleteMessageBatch whose entries are looked at. The SDK checks the MD5 of each
 // body, as the adapter does. Binary bodies are apart, beside raw text of the same
 // size: they have to travel in base64, a third longer.
-const benchMessages = 2000
+var benchMessages = paired.Messages(2000)
 
 func BenchmarkRatio(b *testing.B) {
 	for _, fifo := range []bool{false, true} {

@@ -5,6 +5,7 @@ package paired
 
 import (
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -13,6 +14,19 @@ import (
 
 // Pairs is how many pairs of runs one turn of a benchmark makes.
 const Pairs = 20
+
+// Short is the environment variable that makes runs short, for a check that has little
+// time: the pairs are as many, their interval is wider.
+const Short = "ONCELINE_SHORT_RUNS"
+
+// Messages is how many messages a run has that has n where there is time: half of them
+// with [Short] set to 1.
+func Messages(n int) int {
+	if os.Getenv(Short) == "1" {
+		return n / 2
+	}
+	return n
+}
 
 // Compare runs raw and ours in alternating order, [Pairs] times for each turn of
 // b, after one run of each to warm up, and reports medians over the pairs with

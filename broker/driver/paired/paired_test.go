@@ -21,6 +21,15 @@ func TestInterval(t *testing.T) {
 	}
 }
 
+func TestMessages(t *testing.T) {
+	for value, want := range map[string]int{"": 5000, "0": 5000, "1": 2500} {
+		t.Setenv(paired.Short, value)
+		if n := paired.Messages(5000); n != want {
+			t.Errorf("%q: %d, want %d", value, n, want)
+		}
+	}
+}
+
 var kept [][]byte
 
 // TestCompare: ours takes 150 ns for a message where raw takes 100, and three objects

@@ -37,8 +37,10 @@ func sqsServer(p Progress, by string, t conformance.Target, suffix string,
 	t.Like, t.Name = t.Name, by+t.Name[len("sqs"):]
 	t.Kind, t.WishLease, t.Lease, t.Window, t.Patience = report.KindLocal, true, sqsServerLease, 0, sqsServerPatience
 	t.Deviations = sqsDeviations[t.Name]
+	// Ten thousand take LocalStack half a minute of a processor, and moto and ElasticMQ's
+	// FIFO queues a minute for a thousand.
+	t.Soak = 1000
 	if by != "localstack" {
-		// moto and ElasticMQ's FIFO queues take a minute for a thousand.
 		t.Soak, t.ProbeWithin = 200, 2*time.Minute
 	}
 	t.Start = local(func(ctx context.Context) (*localstack.Server, error) {
