@@ -127,17 +127,24 @@ func (b *Bench) closeStores() {
 // Then it never will: the stores' reservations end much sooner.
 const inHand = 5 * time.Second
 
+// keepAt applies the effect of d until the store says something else than that it has to
+// come again, until enough, or for as long as a consumer keeps a message.
+func (s benchStore) keepAt(ctx context.Context, d *broker.Delivery, enough func() bool) error {
+	for deadline := time.Now().Add(inHand); ; {
+		err := s.guard.Apply(ctx, d.Message, d.Position, func(Step) {})
+		if !errors.Is(err, ErrAgain) || enough != nil && enough() || time.Now().After(deadline) || !sleep(ctx, 20*time.Millisecond) {
+			return err
+		}
+	}
+}
+
 // handle is a consumer at work on d: it applies the effect with no store, and by each
 // store until that says that the message may be acked or is put aside. A message that
 // would come again stays in its hands meanwhile: when it comes is not what is asked.
 func (b *Bench) handle(ctx context.Context, d *broker.Delivery, who string) error {
 	b.Effect(d.ID, who)
 	for _, s := range b.stores {
-		deadline := time.Now().Add(inHand)
-		err := s.guard.Apply(ctx, d.Message, d.Position, func(Step) {})
-		for errors.Is(err, ErrAgain) && time.Now().Before(deadline) && sleep(ctx, 20*time.Millisecond) {
-			err = s.guard.Apply(ctx, d.Message, d.Position, func(Step) {})
-		}
+		err := s.keepAt(ctx, d, nil)
 		if err != nil && !errors.Is(err, ErrParked) && !errors.Is(err, ErrAgain) {
 			return fmt.Errorf("%s: %q by %s: %w", s.on(), d.ID, who, err)
 		}
@@ -152,12 +159,8 @@ func (b *Bench) loseAnswers(ctx context.Context, d *broker.Delivery, who string)
 	b.Effect(d.ID, who+", which hears no answer")
 	for _, s := range b.stores {
 		lost := s.guard.LoseAnswer()
-		deadline := time.Now().Add(inHand)
-		err := s.guard.Apply(ctx, d.Message, d.Position, func(Step) {})
 		// A database that is slow may have it come again before there is an answer to lose.
-		for errors.Is(err, ErrAgain) && !lost() && time.Now().Before(deadline) && sleep(ctx, 20*time.Millisecond) {
-			err = s.guard.Apply(ctx, d.Message, d.Position, func(Step) {})
-		}
+		err := s.keepAt(ctx, d, lost)
 		if err != nil && !errors.Is(err, ErrParked) && !errors.Is(err, ErrAgain) {
 			return fmt.Errorf("%s: %q by %s: %w", s.on(), d.ID, who, err)
 		}

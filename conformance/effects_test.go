@@ -161,6 +161,22 @@ func TestHandle(t *testing.T) {
 	}
 }
 
+// TestWriteRow: a database that is busy for a moment is asked again, and the row counts
+// once.
+func TestWriteRow(t *testing.T) {
+	var removed int
+	store := &counted{says: []error{ErrAgain, nil}}
+	b := storeBench(Target{Stores: []Store{store.store(Inbox, "there", &removed)}})
+	if err := b.openStores(t.Context(), false, replayed); err != nil {
+		t.Fatal(err)
+	}
+	p := &txnPlay{}
+	err := b.writeRow(t.Context(), p, broker.Delivery{Message: broker.Message{ID: "m"}}, "the consumer")
+	if err != nil || store.asked != 2 || len(p.rows) != 1 {
+		t.Errorf("%v, asked %d times, %d rows", err, store.asked, len(p.rows))
+	}
+}
+
 // TestAnAnswerThatWasNotLost ends the probe: it would tell nothing. One that is lost only
 // when the message has come again, for a slow database, will do.
 func TestAnAnswerThatWasNotLost(t *testing.T) {
