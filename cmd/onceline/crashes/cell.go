@@ -152,6 +152,15 @@ func (r *run) next(ctx context.Context) (event, error) {
 	return e, nil
 }
 
+// nextBefore is next, with errQuiet if nothing comes before the time.
+func (r *run) nextBefore(ctx context.Context, t time.Time) (event, error) {
+	quiet, cancel := context.WithDeadlineCause(ctx, t, errQuiet)
+	defer cancel()
+	return r.next(quiet)
+}
+
+var errQuiet = errors.New("nothing comes")
+
 func (r *run) noted(text string) {
 	if r.notes = append(r.notes, text); len(r.notes) > 20 {
 		r.notes = r.notes[1:]
@@ -204,7 +213,12 @@ func (r *run) round(ctx context.Context, n int) error {
 	}
 	disturbed := false
 	for !disturbed || !r.isOver(ids) {
-		e, err := r.next(ctx)
+		e, err := r.nextBefore(ctx, time.Now().Add(2*brokerLease))
+		if errors.Is(err, errQuiet) { // a database may end the commit of one that was killed after the look at it
+			if err = r.look(ctx); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			if missing := r.missing(ids); len(missing) > 0 {
 				return fmt.Errorf("%w; not handled: %s", err, strings.Join(missing, ", "))

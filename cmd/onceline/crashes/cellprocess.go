@@ -91,9 +91,7 @@ func (r *run) drain(ctx context.Context) error {
 		if !open {
 			return nil
 		}
-		quiet, cancel := context.WithDeadlineCause(ctx, last.Add(2*brokerLease), errQuiet)
-		e, err := r.next(quiet)
-		cancel()
+		e, err := r.nextBefore(ctx, last.Add(2*brokerLease))
 		switch {
 		case errors.Is(err, errQuiet):
 			return nil
@@ -111,8 +109,6 @@ func (r *run) drain(ctx context.Context) error {
 		}
 	}
 }
-
-var errQuiet = errors.New("nothing comes")
 
 // end makes sure that nothing is left.
 func (r *run) end() error {
