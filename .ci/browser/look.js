@@ -3,6 +3,7 @@
 window.look = (() => {
   const all = (s, from = document) => [...from.querySelectorAll(s)];
   const frame = () => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)));
+  const turn = () => new Promise(r => setTimeout(r)); // what is due is done; nothing is painted for it
   const shown = e => e.checkVisibility({ visibilityProperty: true, opacityProperty: true });
   const text = e => e.innerText.trim();
   const until = async (what, condition) => {
@@ -11,7 +12,7 @@ window.look = (() => {
       const v = condition();
       if (v) return v;
       if (performance.now() > end) throw new Error('never: ' + what);
-      await frame();
+      await turn();
     }
   };
   const describe = e => {
@@ -19,8 +20,8 @@ window.look = (() => {
     const name = (e.getAttribute('aria-label') || e.textContent || e.name || '').trim().replace(/\s+/g, ' ').slice(0, 60);
     return `${e.localName}${e.id ? '#' + e.id : ''}${typeof e.className === 'string' && e.className ? '.' + e.className.split(' ')[0] : ''} "${name}"`;
   };
-  const go = async hash => { location.hash = hash; await until(`the address ${hash}`, () => location.hash === hash); await calm(); };
-  const calm = async () => { await frame(); await new Promise(r => setTimeout(r)); await frame(); };
+  const go = async hash => { location.hash = hash; await until(`the address ${hash}`, () => location.hash === hash); await turn(); };
+  const calm = async () => { await frame(); await turn(); await frame(); };
   const dialog = () => document.getElementById('evidence');
 
   return {
@@ -53,7 +54,6 @@ window.look = (() => {
     async evidence(hash) {
       if (location.hash !== hash) location.hash = hash;
       await until(`the evidence of ${hash}`, () => dialog().open && dialog().querySelector('.cite') && dialog().textContent.includes(hash));
-      await frame();
       const d = dialog(), svg = d.querySelector('svg.seq');
       return {
         title: d.querySelector('#evidence-title').textContent, question: d.querySelector('.question').textContent,
@@ -107,7 +107,7 @@ window.look = (() => {
     async sheet(hash) {
       await go(hash);
       const p = await until(`the page of ${hash}`, () => { const p = document.getElementById('page'); return !p.hidden && p.querySelector('h1') && p; });
-      await calm();
+      await frame();
       return {
         title: p.querySelector('h1').textContent, text: p.innerText, said: all('.said-of', p).map(e => e.querySelector('h3').textContent), links: all('.cell', p).map(a => a.hash),
         home: shown(document.getElementById('main')), document: document.title, focus: describe(document.activeElement),
