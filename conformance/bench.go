@@ -25,8 +25,9 @@ type Bench struct {
 	Rand     *rand.Rand
 
 	history  *History
-	mutant   *Mutant  // what breaks the adapter; nil for nothing
-	meeting  *meeting // who restarts or kills the broker with this probe; nil for nobody
+	mutant   *Mutant       // what breaks the adapter; nil for nothing
+	commits  *sync.RWMutex // held for writing while a fault may strike any commit
+	meeting  *meeting      // who restarts or kills the broker with this probe; nil for nobody
 	mu       sync.Mutex
 	names    map[any]string // of publishers and receivers, in the history
 	conns    []broker.Conn

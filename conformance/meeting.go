@@ -12,9 +12,10 @@ import (
 type meeting struct {
 	mu      sync.Mutex
 	members int // that haven't ended
-	waiting int // of them
+	waiting int // of them, in do
+	last    int // of them, in others
 	round   *round
-	news    chan struct{} // closed and replaced as anything changes
+	alone   chan struct{} // closed and replaced when nobody but the last is left
 }
 
 // round is one time that it is done.
@@ -26,7 +27,7 @@ type round struct {
 }
 
 func newMeeting(members int) *meeting {
-	return &meeting{members: members, round: newRound(), news: make(chan struct{})}
+	return &meeting{members: members, round: newRound(), alone: make(chan struct{})}
 }
 
 func newRound() *round { return &round{turn: make(chan struct{}, 1), done: make(chan struct{})} }
@@ -41,11 +42,15 @@ func (m *meeting) size() int {
 	return m.members
 }
 
-// changed tells of a change, and lets a member begin if all wait. m.mu is held.
+// changed lets the last members go on if all others wait, or one begin if all do. m.mu
+// is held.
 func (m *meeting) changed() {
-	close(m.news)
-	m.news = make(chan struct{})
-	if m.waiting > 0 && m.waiting == m.members && !m.round.begun {
+	switch {
+	case m.last > 0 && m.waiting+m.last == m.members:
+		m.last = 0
+		close(m.alone)
+		m.alone = make(chan struct{})
+	case m.waiting > 0 && m.waiting == m.members && !m.round.begun:
 		m.round.begun = true
 		m.round.turn <- struct{}{}
 	}
@@ -95,24 +100,29 @@ func (m *meeting) finish(r *round, it func() error) error {
 	return r.err
 }
 
-// others waits until all other members wait: the next do is done at once.
+// others waits until all other members wait, in do or in others: then it is done as
+// soon as those that waited here have called do.
 func (m *meeting) others(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
-	for {
-		m.mu.Lock()
-		left, news := m.members-1-m.waiting, m.news
-		m.mu.Unlock()
-		if left <= 0 {
-			return nil
-		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	m.mu.Lock()
+	alone := m.alone
+	m.last++
+	m.changed()
+	m.mu.Unlock()
+	select {
+	case <-alone:
+		return nil
+	case <-ctx.Done():
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.alone == alone { // else it was let go on
+		m.last--
+		m.changed()
+	}
+	return context.Cause(ctx)
 }
 
 // leave is called by a member that has ended.

@@ -88,15 +88,41 @@ func TestMeetingIsLeft(t *testing.T) {
 	})
 }
 
-// Probes that restart a shared instance do it once together, those that kill it too,
-// and each answers.
+// Who waits for the others waits for none of those that do the same.
+func TestMeetingHasSeveralLast(t *testing.T) {
+	bubbletest.Run(t, func(t *testing.T) {
+		m := newMeeting(4)
+		begin := time.Now()
+		var all sync.WaitGroup
+		for member := range 4 {
+			all.Go(func() {
+				defer m.leave()
+				time.Sleep(time.Duration(member) * time.Second)
+				if member%2 == 0 {
+					if err := m.others(t.Context()); err != nil || time.Since(begin) != 3*time.Second {
+						t.Errorf("member %d: %v after %v", member, err, time.Since(begin))
+					}
+					time.Sleep(time.Minute)
+				}
+				err := m.do(t.Context(), func() error { return nil })
+				if err != nil || time.Since(begin) != time.Minute+3*time.Second {
+					t.Errorf("member %d: done (%v) after %v", member, err, time.Since(begin))
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// Probes that restart a server do it once together, those that kill it too, whichever
+// of its targets they are of, and each answers.
 func TestProbesMeet(t *testing.T) {
 	target := nowhere()
 	start := target.Start
 	var restarts, kills, here atomic.Int32
 	strike := func(n *atomic.Int32) func(context.Context) error {
 		return func(context.Context) error {
-			if here.Load() != 3 {
+			if here.Load() != 6 {
 				t.Errorf("%d probes are here", here.Load())
 			}
 			n.Add(1)
@@ -114,7 +140,7 @@ func TestProbesMeet(t *testing.T) {
 		probes = append(probes, Probe{fmt.Sprint("made-up-", n), claims(boundary.SettleAnswer), need, func(ctx context.Context, b *Bench) error {
 			here.Add(1)
 			defer here.Add(-1)
-			if n < 2 { // one of each kind strikes last
+			if n < 4 { // two of each kind and target strike last
 				if err := b.Others(ctx); err != nil {
 					return err
 				}
@@ -130,13 +156,19 @@ func TestProbesMeet(t *testing.T) {
 			return nil
 		}})
 	}
-	out := runTarget(t.Context(), &target, probes, Options{Parallel: 4, Timeout: time.Minute})
-	if restarts.Load() != 1 || kills.Load() != 1 || len(out.Findings) != len(probes) {
-		t.Errorf("%d restarts, %d kills, %d findings", restarts.Load(), kills.Load(), len(out.Findings))
+	second := target
+	out := runServer(t.Context(), []*Target{&target, &second}, probes, Options{Parallel: 4, Timeout: time.Minute})
+	if restarts.Load() != 1 || kills.Load() != 1 {
+		t.Errorf("%d restarts, %d kills", restarts.Load(), kills.Load())
 	}
-	for _, f := range out.Findings {
-		if f.Observed != string(boundary.Sent) {
-			t.Errorf("%s: %s %s", f.Claim, f.Verdict, f.Reason)
+	for _, found := range out {
+		if len(found.Findings) != len(probes) {
+			t.Errorf("%d findings of %d", len(found.Findings), len(probes))
+		}
+		for _, f := range found.Findings {
+			if f.Observed != string(boundary.Sent) {
+				t.Errorf("%s: %s %s", f.Claim, f.Verdict, f.Reason)
+			}
 		}
 	}
 }

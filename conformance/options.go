@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -20,19 +21,21 @@ type Options struct {
 	Seed uint64
 	// Timeout bounds each probe. Default 60 s.
 	Timeout time.Duration
-	// Parallel is how many probes run at a time on each target. Default 8:
+	// Parallel is how many probes run at a time on each server. Default 8:
 	// most of a probe is waiting.
 	Parallel int
-	// Targets is how many targets are asked at a time. Default all.
-	Targets int
+	// Servers is how many servers are asked at a time, each of which a target has for
+	// itself or shares, by Target.Server. Default all.
+	Servers int
 	// Progress is told of each finding as it is made; calls don't overlap.
 	Progress func(target string, f report.Finding, done, of int)
 	// Toolkit and Command are put into the report.
 	Toolkit, Command string
 
-	mutant  *Mutant  // what breaks the adapter; nil for nothing
-	meeting *meeting // of a probe with others; nil for none
-	nonce   uint64   // of this run: entities of an earlier one with the same seed may be left
+	mutant  *Mutant       // what breaks the adapter; nil for nothing
+	meeting *meeting      // of a probe with others; nil for none
+	commits *sync.RWMutex // of the server
+	nonce   uint64        // of this run: entities of an earlier one with the same seed may be left
 }
 
 // probes returns those that answer a claim which was asked for.

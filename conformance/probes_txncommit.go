@@ -111,8 +111,8 @@ func (b *Bench) loseCommit(ctx context.Context, s txnStage, kind FaultKind) (l l
 	if err := b.publishIn(ctx, tx, s.out.Topic, l.m); err != nil {
 		return l, errors.Join(err, tx.Abort(ctx))
 	}
-	b.Instance.commits.Lock()
-	defer b.Instance.commits.Unlock()
+	b.commits.Lock()
+	defer b.commits.Unlock()
 	i, err := b.injectCommit(kind, b.txnID(string(kind)), s.out.Topic, true)
 	if err != nil {
 		return l, errors.Join(err, tx.Abort(ctx))

@@ -222,8 +222,8 @@ func (b *Bench) overtakeTxn(ctx context.Context, h holder, s txnStage, of txnOrd
 	if err != nil {
 		return broker.Outcome{}, fmt.Errorf("the successor of the frozen instance: %w", err)
 	}
-	b.Instance.commits.RLock()
-	defer b.Instance.commits.RUnlock()
+	b.commits.RLock()
+	defer b.commits.RUnlock()
 	o, err := h.commit(ctx, of.ID)
 	b.history.Add(report.Broker, "commit", "", "of the instance that was frozen: %s", saidOf(o, o.Err))
 	return o, err
@@ -247,8 +247,8 @@ func (b *Bench) answerTxnZombie(o broker.Outcome, n, next int) {
 
 // killAtSteps begins the commits that are to be under way, and kills the instance.
 func (b *Bench) killAtSteps(ctx context.Context, h holder, cases []*txnCase) error {
-	b.Instance.commits.Lock()
-	defer b.Instance.commits.Unlock()
+	b.commits.Lock()
+	defer b.commits.Unlock()
 	for _, kind := range []FaultKind{LoseResponse, LoseRequest} {
 		for _, k := range cases {
 			if k.lose != kind {

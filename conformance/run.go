@@ -44,7 +44,7 @@ func Run(ctx context.Context, t Target, o Options) (*report.Report, error) {
 	return RunAll(ctx, []Target{t}, o)
 }
 
-// RunAll asks several targets, at the same time unless Options.Targets says
+// RunAll asks several targets, at the same time unless Options.Servers says
 // otherwise.
 func RunAll(ctx context.Context, targets []Target, o Options) (*report.Report, error) {
 	probes, err := o.probes()
@@ -72,16 +72,23 @@ func RunAll(ctx context.Context, targets []Target, o Options) (*report.Report, e
 	}
 	r := &report.Report{Schema: report.Schema, Toolkit: o.Toolkit, Command: o.Command, Seed: o.Seed,
 		Started: time.Now(), Claims: o.catalogue(), Targets: make([]report.Target, len(targets))}
-	if o.Targets <= 0 {
-		o.Targets = max(1, len(targets))
+	servers := byServer(targets)
+	if o.Servers <= 0 {
+		o.Servers = max(1, len(servers))
 	}
-	places := make(chan struct{}, o.Targets)
+	places := make(chan struct{}, o.Servers)
 	var all sync.WaitGroup
-	for _, i := range inTurn(targets) {
+	for _, of := range servers {
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
-			r.Targets[i] = runTarget(ctx, &targets[i], probes, o)
+			ts := make([]*Target, len(of))
+			for n, i := range of {
+				ts[n] = &targets[i]
+			}
+			for n, found := range runServer(ctx, ts, probes, o) {
+				r.Targets[of[n]] = found
+			}
 		})
 	}
 	all.Wait()
@@ -89,111 +96,6 @@ func RunAll(ctx context.Context, targets []Target, o Options) (*report.Report, e
 	r.Summary.Interrupted = ctx.Err() != nil
 	r.Summarise()
 	return r, nil
-}
-
-// inTurn returns the places of the targets, the long ones first: one that begins as
-// the others end would be all that runs then.
-func inTurn(targets []Target) (places []int) {
-	for _, long := range []bool{true, false} {
-		for i := range targets {
-			if targets[i].Long == long {
-				places = append(places, i)
-			}
-		}
-	}
-	return places
-}
-
-func runTarget(ctx context.Context, t *Target, probes []Probe, o Options) (out report.Target) {
-	out = report.Target{Name: t.Name, Broker: t.Broker, Kind: t.Kind, Real: t.Real, Like: t.Like, Of: t.Boundary.Of, Versions: map[string]string{}}
-	if out.Kind == "" {
-		out.Kind = report.KindEmulator
-	}
-	for _, d := range t.Deviations {
-		out.Deviations = append(out.Deviations, report.Deviation{Claim: string(d.Claim), Answer: string(d.Answer), Reason: d.Reason})
-	}
-	shared, err := t.start(ctx)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		for _, p := range probes {
-			out.Findings = append(out.Findings, t.findings(ctx, p, o, nil, report.Evidence{}, 0, err)...)
-		}
-		slices.SortFunc(out.Findings, byPlace)
-		return out
-	case errors.Is(err, ErrAbsent):
-		out.Absent = err.Error()
-		return out
-	case err != nil:
-		out.Error = err.Error()
-		return out
-	}
-	defer func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(t.EndWithin, 20*time.Second))
-		defer cancel()
-		if err := shared.close(end); err != nil {
-			out.Error = fmt.Sprintf("the target did not close cleanly: %v", err)
-		}
-	}()
-	if shared.Versions != nil {
-		out.Versions = shared.Versions
-	}
-	found := *t
-	found.Boundary = t.Boundary.At(out.Versions[t.Broker])
-	t, out.Of = &found, found.Boundary.Of
-
-	of := 0
-	for _, p := range probes {
-		for _, id := range p.Claims {
-			if o.wants(id) {
-				of++
-			}
-		}
-	}
-	var mu sync.Mutex
-	ask := func(p Probe, o Options) {
-		findings := runProbe(ctx, t, shared, p, o)
-		mu.Lock()
-		defer mu.Unlock()
-		for _, f := range findings {
-			out.Findings = append(out.Findings, f)
-			if o.Progress != nil {
-				o.Progress(t.Name, f, len(out.Findings), of)
-			}
-		}
-	}
-	places := make(chan struct{}, o.Parallel)
-	var all sync.WaitGroup
-	var alone []Probe
-	together := map[Need][]Probe{}
-	for _, p := range probes {
-		if t.Private == nil && (p.Needs.own(shared) || p.Needs.has(NeedQuiet) || shared.Advance != nil) {
-			if need := p.Needs.meets(); need != 0 && shared.Advance == nil {
-				together[need] = append(together[need], p)
-			} else {
-				alone = append(alone, p)
-			}
-			continue
-		}
-		places <- struct{}{}
-		all.Go(func() {
-			defer func() { <-places }()
-			ask(p, o)
-		})
-	}
-	all.Wait()
-	for _, p := range alone {
-		ask(p, o)
-	}
-	for _, need := range meets {
-		met := o
-		met.meeting = newMeeting(len(together[need]))
-		for _, p := range together[need] {
-			all.Go(func() { ask(p, met) })
-		}
-		all.Wait()
-	}
-	slices.SortFunc(out.Findings, byPlace)
-	return out
 }
 
 // byPlace orders findings as the catalogue does their claims.
@@ -231,7 +133,10 @@ func (i *Instance) close(ctx context.Context) error {
 // runProbe runs one probe on the shared instance or one of its own, and turns
 // what it found into findings for each of its claims.
 func runProbe(ctx context.Context, t *Target, shared *Instance, p Probe, o Options) []report.Finding {
-	b := &Bench{Target: t, Instance: shared, history: newHistory(), mutant: o.mutant, meeting: o.meeting, findings: map[boundary.Claim]answer{}}
+	b := &Bench{Target: t, Instance: shared, history: newHistory(), mutant: o.mutant, meeting: o.meeting, commits: o.commits, findings: map[boundary.Claim]answer{}}
+	if b.commits == nil {
+		b.commits = new(sync.RWMutex)
+	}
 	seed := fnv.New64a()
 	fmt.Fprintf(seed, "%d %s %s", o.Seed, t.Name, p.Name)
 	b.Rand = rand.New(rand.NewPCG(o.Seed, seed.Sum64()))
@@ -291,7 +196,7 @@ func (b *Bench) attempt(ctx context.Context, p Probe, timeout time.Duration) err
 		if err != nil {
 			return fmt.Errorf("start an instance for this probe: %w", err)
 		}
-		b.Instance = own
+		b.Instance, b.commits = own, new(sync.RWMutex)
 		defer func() {
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 			defer cancel()

@@ -267,7 +267,7 @@ func TestLongTargetsAreFirst(t *testing.T) {
 			return nil, ErrAbsent
 		}})
 	}
-	r, err := RunAll(t.Context(), ts, Options{Targets: 1})
+	r, err := RunAll(t.Context(), ts, Options{Servers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

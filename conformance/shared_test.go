@@ -12,8 +12,8 @@ import (
 	"github.com/onceline/onceline/conformance/report"
 )
 
-// What restarts or kills the instance that all probes share, or cuts its connections,
-// runs alone, after the others. Where a fault can strike the probe's own requests, a cut
+// What restarts or kills the server that all probes share, or cuts its connections, runs
+// alone, after the others, of whichever target they are. Where a fault can strike the probe's own requests, a cut
 // disturbs nobody.
 func TestProbesThatDisturbRunLastAndAlone(t *testing.T) {
 	target := nowhere()
@@ -58,18 +58,53 @@ func TestProbesThatDisturbRunLastAndAlone(t *testing.T) {
 		case 1:
 			needs = NeedCut
 		default:
-			quietLeft.Add(1)
+			quietLeft.Add(2) // one on each target
 		}
 		probes = append(probes, probe(n, needs))
 	}
-	out := runTarget(t.Context(), &target, probes, Options{Parallel: 4, Timeout: time.Minute})
-	if len(wrong) > 0 || len(out.Findings) != len(probes) || out.Error != "" {
-		t.Errorf("%d findings of %d, error %q; disturbing: %q", len(out.Findings), len(probes), out.Error, wrong)
-	}
-	for _, f := range out.Findings {
-		if f.Observed != string(boundary.Sent) {
-			t.Errorf("%s: %s %s", f.Claim, f.Verdict, f.Reason)
+	second := target
+	for _, out := range runServer(t.Context(), []*Target{&target, &second}, probes, Options{Parallel: 4, Timeout: time.Minute}) {
+		if len(wrong) > 0 || len(out.Findings) != len(probes) || out.Error != "" {
+			t.Errorf("%d findings of %d, error %q; disturbing: %q", len(out.Findings), len(probes), out.Error, wrong)
 		}
+		for _, f := range out.Findings {
+			if f.Observed != string(boundary.Sent) {
+				t.Errorf("%s: %s %s", f.Claim, f.Verdict, f.Reason)
+			}
+		}
+	}
+}
+
+// Targets of one server are asked together, and count as one of those at a time.
+func TestTargetsShareAServer(t *testing.T) {
+	var ts []Target
+	for _, of := range []string{"", "one", "", "two", "one", "two"} {
+		ts = append(ts, Target{Server: of, Long: of == "two"})
+	}
+	if got, want := fmt.Sprint(byServer(ts)), "[[3 5] [0] [1 4] [2]]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	var running, most atomic.Int32
+	both := make(chan struct{})
+	for i := range ts {
+		ts[i].Start = func(ctx context.Context) (*Instance, error) {
+			n := running.Add(1)
+			defer running.Add(-1)
+			most.Store(max(most.Load(), n))
+			if ts[i].Server == "one" {
+				select { // the other one starts beside it
+				case both <- struct{}{}:
+				case <-both:
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+			return nil, ErrAbsent
+		}
+	}
+	r, err := RunAll(t.Context(), ts, Options{Servers: 1})
+	if err != nil || r.Summary.Absent != len(ts) || most.Load() > 2 {
+		t.Errorf("%d absent of %d, %d at a time, error %v", r.Summary.Absent, len(ts), most.Load(), err)
 	}
 }
 
@@ -104,10 +139,10 @@ func TestTargetIsHeldAgainstItsRelease(t *testing.T) {
 			i.Versions = map[string]string{"b": version}
 			return i, err
 		}
-		out := runTarget(t.Context(), &target, []Probe{{"made-up", claims(boundary.SettleAnswer), 0, func(_ context.Context, b *Bench) error {
+		out := runServer(t.Context(), []*Target{&target}, []Probe{{"made-up", claims(boundary.SettleAnswer), 0, func(_ context.Context, b *Bench) error {
 			b.Answer(boundary.SettleAnswer, boundary.Sent, "seen")
 			return nil
-		}}}, Options{Parallel: 1, Timeout: time.Minute})
+		}}}, Options{Parallel: 1, Timeout: time.Minute})[0]
 		if f := out.Findings[0]; f.Verdict != want || (out.Of == "b 3") != (want == report.Equal) {
 			t.Errorf("version %s: %s, of %s, want %s", version, f.Verdict, out.Of, want)
 		}
@@ -126,7 +161,7 @@ func TestTargetsAtATime(t *testing.T) {
 			return nil, ErrAbsent
 		}}
 	}
-	r, err := RunAll(t.Context(), ts, Options{Targets: 2})
+	r, err := RunAll(t.Context(), ts, Options{Servers: 2})
 	if err != nil || r.Summary.Absent != len(ts) || most.Load() > 2 {
 		t.Errorf("%d absent of %d, %d at a time, error %v", r.Summary.Absent, len(ts), most.Load(), err)
 	}

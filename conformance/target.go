@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/onceline/onceline/broker"
@@ -36,11 +35,14 @@ type Target struct {
 	// entities of its own.
 	// An error that is ErrAbsent makes the target absent: shown, no failure.
 	Start func(ctx context.Context) (*Instance, error)
+	// Server names the broker, where the target shares it with all others of the same
+	// name: what disturbs it disturbs all of them, so that their probes take turns.
+	Server string
 	// StartWithin bounds Start, default 30 s; EndWithin bounds the instance's
 	// Close, default 20 s.
 	StartWithin, EndWithin time.Duration
 	// Long says that its probes take minutes: it is among the first that are asked
-	// where Options.Targets says that not all are at a time.
+	// where Options.Servers says that not all are at a time.
 	Long bool
 	// ProbeWithin bounds each probe where this target needs longer than
 	// Options.Timeout.
@@ -157,8 +159,6 @@ type Instance struct {
 	Guarded func(ctx context.Context) (friend, stranger *Instance, err error)
 	// Close stops what Start started.
 	Close func(ctx context.Context) error
-
-	commits sync.RWMutex // held for writing while a fault may strike any commit
 }
 
 // FaultOp says which requests a fault strikes.

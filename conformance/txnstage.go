@@ -100,8 +100,8 @@ func (b *Bench) publishIn(ctx context.Context, tx broker.Transaction, topic stri
 
 // commit commits while no fault may strike it, and tries again where nothing was done.
 func (b *Bench) commit(ctx context.Context, tx broker.Transaction) broker.Outcome {
-	b.Instance.commits.RLock()
-	defer b.Instance.commits.RUnlock()
+	b.commits.RLock()
+	defer b.commits.RUnlock()
 	return b.commitNow(ctx, tx)
 }
 

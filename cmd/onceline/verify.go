@@ -91,7 +91,7 @@ nothing could be asked. What this machine lacks counts for nothing beside other 
 	flags.BoolVar(&f.json, "json", false, "print report.json instead of the matrix")
 	flags.Uint64Var(&f.seed, "seed", 0, "repeat the random choices of an earlier run (default a new seed, printed)")
 	flags.DurationVar(&f.timeout, "timeout", time.Minute, "bound of each probe")
-	flags.IntVar(&f.parallel, "parallel", 8, "probes at a time on each target")
+	flags.IntVar(&f.parallel, "parallel", 8, "probes at a time on each server")
 	flags.IntVar(&f.servers, "servers", 3, "with --local, how many servers run at a time")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "a line for each finding, with what was seen")
 	for flag, names := range map[string][]string{"broker": targets.Names(append(targets.Embedded(), targets.Local(nil)...)), "claim": claimIDs()} {
@@ -169,7 +169,7 @@ func (f *verifyFlags) measure(ctx context.Context, ts []conformance.Target, cs [
 	o.Seed = r.Seed
 	if len(servers) > 0 {
 		p.phase("real servers, " + strconv.Itoa(f.servers) + " at a time")
-		o.Targets = f.servers
+		o.Servers = f.servers
 		more, err := conformance.RunAll(ctx, servers, o)
 		if err != nil {
 			return nil, nil, err
@@ -191,7 +191,7 @@ func (f *verifyFlags) measure(ctx context.Context, ts []conformance.Target, cs [
 	}
 	p.phase("mutants")
 	// The mutants are of the reference adapter; the suite is what they test.
-	o.Targets = 0
+	o.Servers = 0
 	trials, err := conformance.RunMutants(ctx, targets.Memory(), conformance.Mutants(), o, nil)
 	if err != nil {
 		return nil, nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -35,21 +36,36 @@ func localKafka(p Progress) []conformance.Target {
 	// Three nodes at once on a busy machine miss the short sessions by which
 	// localstack makes restarts quick. These are Kafka's own, and more.
 	patient := map[string]string{"broker.session.timeout.ms": "9000", "controller.quorum.fetch.timeout.ms": "5000"}
-	consumer := map[string]string{"group.consumer.session.timeout.ms": strconv.FormatInt(kafkaServerSession.Milliseconds(), 10)}
+	config := map[string]string{
+		"group.consumer.session.timeout.ms": strconv.FormatInt(kafkaServerSession.Milliseconds(), 10),
+		// A transaction that is out of time is aborted when the broker looks next (KAF-F-420).
+		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+	}
+	maps.Copy(config, lock)
+	one := kafkaServer(p, "kafka", localstack.KafkaConfig(config))
+	first := kafkaServer(p, "kafka-tv1", localstack.KafkaConfig(config), localstack.KafkaTransactionVersion(1))
+	three := kafkaServer(p, "kafka-3", localstack.KafkaConfig(config), localstack.KafkaConfig(patient), localstack.KafkaBrokers(3))
 	return []conformance.Target{
-		kafkaServer(p, kafkaGroupTarget("kafka-group-local"), "?mode=group"+session),
-		kafkaServer(p, kafkaGroupTarget("kafka-group-848-local"), "?mode=group&protocol=consumer", localstack.KafkaConfig(consumer)),
-		kafkaServer(p, kafkaGroupTarget("kafka-group-tv1-local"), "?mode=group"+session, localstack.KafkaTransactionVersion(1)),
-		kafkaServer(p, kafkaShareTarget("kafka-share-local"), "?mode=share", localstack.KafkaConfig(lock)),
-		kafkaServer(p, kafkaGroupTarget("kafka-group-3"), "?mode=group"+session, localstack.KafkaBrokers(3), localstack.KafkaConfig(patient)),
-		long(kafkaServer(p, kafkaShareTarget("kafka-share-3"), "?mode=share", localstack.KafkaConfig(lock), localstack.KafkaBrokers(3), localstack.KafkaConfig(patient))),
+		onKafka(one, kafkaGroupTarget("kafka-group-local"), "?mode=group"+session),
+		onKafka(one, kafkaGroupTarget("kafka-group-848-local"), "?mode=group&protocol=consumer"),
+		onKafka(first, kafkaGroupTarget("kafka-group-tv1-local"), "?mode=group"+session),
+		onKafka(one, kafkaShareTarget("kafka-share-local"), "?mode=share"),
+		long(onKafka(three, kafkaGroupTarget("kafka-group-3"), "?mode=group"+session)),
+		long(onKafka(three, kafkaShareTarget("kafka-share-3"), "?mode=share")),
 	}
 }
 
-// kafkaServer completes a target that runs Apache Kafka itself. query is added to
-// the URL that its clients use.
-func kafkaServer(p Progress, t conformance.Target, query string, options ...localstack.KafkaServerOption) conformance.Target {
-	t.Kind, t.Real = report.KindLocal, true
+// kafkaServer is an Apache Kafka.
+func kafkaServer(p Progress, name string, options ...localstack.KafkaServerOption) *sharedServer[*localstack.KafkaServer] {
+	return &sharedServer[*localstack.KafkaServer]{name: name, start: func(ctx context.Context) (*localstack.KafkaServer, error) {
+		return localstack.StartKafkaServer(ctx, append([]localstack.KafkaServerOption{p.For(name)}, options...)...)
+	}}
+}
+
+// onKafka completes a target on Apache Kafka itself. query is added to the URL that its
+// clients use.
+func onKafka(s *sharedServer[*localstack.KafkaServer], t conformance.Target, query string) conformance.Target {
+	t.Kind, t.Real, t.ProbeWithin = report.KindLocal, true, leaderProbe
 	if t.Lease > 0 {
 		// A share group that is new may be late by seconds, and by half a minute where the
 		// broker's first attempt to make its state fails (KAF-F-57).
@@ -57,31 +73,24 @@ func kafkaServer(p Progress, t conformance.Target, query string, options ...loca
 	} else {
 		t.Like, t.Session = "kafka-group", kafkaServerSession
 	}
-	// A transaction that is out of time is aborted when the broker looks next (KAF-F-420).
-	soon := localstack.KafkaConfig(map[string]string{"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"})
-	options, t.ProbeWithin = append([]localstack.KafkaServerOption{soon, p.For(t.Name)}, options...), leaderProbe
-	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
-		e, err := localstack.StartKafkaServer(ctx, options...)
-		if err != nil {
-			return nil, absent(err)
-		}
+	return s.runs(t, func(ctx context.Context, e *localstack.KafkaServer) (*conformance.Instance, error) {
 		i := network(e, query)
-		i.Versions["nodes"] = strconv.Itoa(len(e.Pids()))
-		if len(e.Pids()) > 1 {
+		nodes := len(e.Pids())
+		i.Versions["nodes"] = strconv.Itoa(nodes)
+		if nodes > 1 {
 			oneByOne(i, e, kafkaHolders(e))
 		}
-		if err := warmKafka(ctx, i); err != nil {
-			return nil, errors.Join(fmt.Errorf("the first message: %w", err), e.Close(context.WithoutCancel(ctx)))
+		if err := warmKafka(ctx, i, "warm-"+t.Name); err != nil {
+			return nil, fmt.Errorf("the first message: %w", err)
 		}
 		return i, nil
-	}
-	return t
+	})
 }
 
 // warmKafka sends a message and acks it. That makes the topics in which a new
 // cluster keeps offsets and the state of groups, which takes seconds that no probe
 // has in mind.
-func warmKafka(ctx context.Context, i *conformance.Instance) (err error) {
+func warmKafka(ctx context.Context, i *conformance.Instance, name string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
 	c, err := i.Open(ctx)
@@ -89,7 +98,7 @@ func warmKafka(ctx context.Context, i *conformance.Instance) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
-	e := broker.Entity{Topic: "warm", Subscription: "warm/warm"}
+	e := broker.Entity{Topic: name, Subscription: name + "/" + name}
 	if err := c.Ensure(ctx, e); err != nil {
 		return err
 	}

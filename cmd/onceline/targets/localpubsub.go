@@ -12,10 +12,14 @@ import (
 
 // localPubSub returns the targets on Google's own emulator.
 func localPubSub(p Progress) []conformance.Target {
+	const name = "pubsub-emulator"
+	one := &sharedServer[*localstack.Server]{name: name, start: func(ctx context.Context) (*localstack.Server, error) {
+		return localstack.StartPubSubEmulator(ctx, p.For(name))
+	}}
 	return []conformance.Target{
-		pubsubEmulator(p, pubsubTarget(), "", lateAck, keptByHolder),
-		pubsubEmulator(p, pubsubExactlyOnceTarget(), "?exactly-once=true"),
-		pubsubEmulatorOrdered(p),
+		pubsubEmulator(one, pubsubTarget(), "", lateAck, keptByHolder),
+		pubsubEmulator(one, pubsubExactlyOnceTarget(), "?exactly-once=true"),
+		pubsubEmulatorOrdered(one),
 	}
 }
 
@@ -41,22 +45,19 @@ var keptByHolder = conformance.Deviation{Claim: boundary.VendorSettleForeign, An
 
 // pubsubEmulator completes a target on the emulator of the Google Cloud CLI. It is
 // Google's, and it is not the service: what is observed is the emulator's.
-func pubsubEmulator(p Progress, t conformance.Target, query string, deviations ...conformance.Deviation) conformance.Target {
+func pubsubEmulator(one *sharedServer[*localstack.Server], t conformance.Target, query string, deviations ...conformance.Deviation) conformance.Target {
 	t.Deviations = append(append(deviations, forgets...), nackedBehind)
-	t.Like, t.Name = t.Name, "pubsub-emulator"+t.Name[len("pubsub"):]
+	t.Like, t.Name = t.Name, one.name+t.Name[len("pubsub"):]
 	t.Kind, t.WishLease, t.Patience = report.KindLocal, true, 2*time.Second
-	t.Start = local(func(ctx context.Context) (*localstack.Server, error) {
-		return localstack.StartPubSubEmulator(ctx, p.For(t.Name))
-	}, func(e *localstack.Server) *conformance.Instance {
+	return one.runs(t, func(_ context.Context, e *localstack.Server) (*conformance.Instance, error) {
 		i := network(e, query)
 		i.Entity = oneName("")
-		return i
+		return i, nil
 	})
-	return t
 }
 
-func pubsubEmulatorOrdered(p Progress) conformance.Target {
-	t := pubsubEmulator(p, pubsubOrderedTarget(), "?exactly-once=true")
+func pubsubEmulatorOrdered(one *sharedServer[*localstack.Server]) conformance.Target {
+	t := pubsubEmulator(one, pubsubOrderedTarget(), "?exactly-once=true")
 	start := t.Start
 	t.Start = func(ctx context.Context) (*conformance.Instance, error) {
 		i, err := start(ctx)

@@ -32,23 +32,36 @@ const (
 )
 
 // localRabbitMQ returns the targets on a RabbitMQ that is installed here: one node
-// and three, with each kind of queue. A node takes a few seconds to start, so the
-// probes of a target share its server.
+// and three, with each kind of queue. A node takes a few seconds to start, so that all
+// of them share one.
 func localRabbitMQ(p Progress) []conformance.Target {
 	classic, quorum, stream := rabbitMQClassicTarget(), rabbitMQQuorumTarget(), rabbitMQStreamTarget()
 	// Before 4.3 classic queues have the nodes' timeout too.
 	classic.Session, classic.Lease, quorum.Lease = 0, localRabbitLease, localRabbitLease
+	one, three := rabbitMQNodes(p, "rabbitmq", 1), rabbitMQNodes(p, "rabbitmq-3", 3)
 	return []conformance.Target{
-		onRabbitMQ(p, classic, classic.Name+"-local", 1, "?queue=classic"),
-		onRabbitMQ(p, quorum, quorum.Name+"-local", 1, "?queue=quorum"),
-		onRabbitMQ(p, stream, stream.Name+"-local", 1, "?queue=stream"),
-		onRabbitMQ(p, quorum, quorum.Name+"-3", 3, "?queue=quorum"),
-		onRabbitMQ(p, stream, stream.Name+"-3", 3, "?queue=stream"),
+		onRabbitMQ(one, classic, classic.Name+"-local", "?queue=classic"),
+		onRabbitMQ(one, quorum, quorum.Name+"-local", "?queue=quorum"),
+		onRabbitMQ(one, stream, stream.Name+"-local", "?queue=stream"),
+		long(onRabbitMQ(three, quorum, quorum.Name+"-3", "?queue=quorum")),
+		long(onRabbitMQ(three, stream, stream.Name+"-3", "?queue=stream")),
 	}
 }
 
-// onRabbitMQ completes a target on a real RabbitMQ with so many nodes.
-func onRabbitMQ(p Progress, t conformance.Target, name string, nodes int, query string) conformance.Target {
+// rabbitMQNodes is a RabbitMQ of so many nodes.
+func rabbitMQNodes(p Progress, name string, nodes int) *sharedServer[*localstack.RabbitMQServer] {
+	return &sharedServer[*localstack.RabbitMQServer]{name: name, start: func(ctx context.Context) (*localstack.RabbitMQServer, error) {
+		return localstack.StartRabbitMQServer(ctx, p.For(name), localstack.RabbitMQNodes(nodes),
+			localstack.RabbitMQChannelTick(localRabbitTick),
+			localstack.RabbitMQConfig(map[string]string{
+				"consumer_timeout": strconv.FormatInt(localRabbitLease.Milliseconds(), 10),
+				"max_message_size": strconv.Itoa(localRabbitBody),
+			}))
+	}}
+}
+
+// onRabbitMQ completes a target on a real RabbitMQ.
+func onRabbitMQ(s *sharedServer[*localstack.RabbitMQServer], t conformance.Target, name, query string) conformance.Target {
 	t.Like, t.Name = t.Name, name
 	t.Kind, t.Real, t.Patience = report.KindLocal, true, 2*time.Second
 	t.ProbeWithin = leaderProbe
@@ -56,15 +69,7 @@ func onRabbitMQ(p Progress, t conformance.Target, name string, nodes int, query 
 	if t.Lease > 0 {
 		query += "&consumer-timeout=" + t.Lease.String()
 	}
-	start := func(ctx context.Context) (*localstack.RabbitMQServer, error) {
-		return localstack.StartRabbitMQServer(ctx, p.For(t.Name), localstack.RabbitMQNodes(nodes),
-			localstack.RabbitMQChannelTick(localRabbitTick),
-			localstack.RabbitMQConfig(map[string]string{
-				"consumer_timeout": strconv.FormatInt(localRabbitLease.Milliseconds(), 10),
-				"max_message_size": strconv.Itoa(localRabbitBody),
-			}))
-	}
-	t.Start = local(start, func(e *localstack.RabbitMQServer) *conformance.Instance {
+	return s.runs(t, func(_ context.Context, e *localstack.RabbitMQServer) (*conformance.Instance, error) {
 		q := query
 		if t.Exclusive { // streams: the first node tells where the others are
 			_, port, _ := net.SplitHostPort(strings.Split(e.Address(), ",")[0]) // it is one of ours
@@ -75,10 +80,10 @@ func onRabbitMQ(p Progress, t conformance.Target, name string, nodes int, query 
 		if !t.Exclusive { // a stream has room always, and drops its oldest
 			i.Fill = fillRabbitMQ
 		}
-		if nodes > 1 && t.Exclusive { // by the port of one node nobody reaches the others when that is killed
-			i.Open = streamInstance(e, fmt.Sprintf("heartbeat=1s&max-body=%d", localRabbitBody)).Open
-		}
-		if nodes > 1 {
+		if several := len(e.Pids()) > 1; several {
+			if t.Exclusive { // by the port of one node nobody reaches the others when that is killed
+				i.Open = streamInstance(e, fmt.Sprintf("heartbeat=1s&max-body=%d", localRabbitBody)).Open
+			}
 			oneByOne(i, e, rabbitHolders(e, t.Exclusive))
 		}
 		i.Kill = func(ctx context.Context) error {
@@ -89,7 +94,6 @@ func onRabbitMQ(p Progress, t conformance.Target, name string, nodes int, query 
 				return context.Cause(ctx)
 			}
 		}
-		return i
+		return i, nil
 	})
-	return t
 }

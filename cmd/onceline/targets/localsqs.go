@@ -20,37 +20,36 @@ const (
 // localSQS returns the targets on servers of the SQS API by others than AWS, whose
 // answers are second opinions and never AWS's.
 func localSQS(p Progress) []conformance.Target {
-	return []conformance.Target{
-		sqsServer(p, "elasticmq", sqsStandardTarget(), "", localstack.StartElasticMQ),
-		sqsServer(p, "elasticmq", sqsFIFOTarget(), ".fifo", localstack.StartElasticMQ),
-		sqsServer(p, "moto", sqsStandardTarget(), "", localstack.StartMoto),
-		sqsServer(p, "moto", sqsFIFOTarget(), ".fifo", localstack.StartMoto),
-		sqsServer(p, "localstack", sqsStandardTarget(), "", localstack.StartLocalStack),
-		sqsServer(p, "localstack", sqsFIFOTarget(), ".fifo", localstack.StartLocalStack),
+	var ts []conformance.Target
+	for _, by := range []struct {
+		name  string
+		start func(context.Context, ...localstack.ServerOption) (*localstack.Server, error)
+	}{{"elasticmq", localstack.StartElasticMQ}, {"moto", localstack.StartMoto}, {"localstack", localstack.StartLocalStack}} {
+		one := &sharedServer[*localstack.Server]{name: by.name, start: func(ctx context.Context) (*localstack.Server, error) {
+			return by.start(ctx, p.For(by.name))
+		}}
+		ts = append(ts, sqsServer(one, sqsStandardTarget(), ""), sqsServer(one, sqsFIFOTarget(), ".fifo"))
 	}
+	return ts
 }
 
 // sqsServer completes a target on a server of the SQS API. The window of five minutes
 // can't be set, and is too long to be waited for.
-func sqsServer(p Progress, by string, t conformance.Target, suffix string,
-	start func(context.Context, ...localstack.ServerOption) (*localstack.Server, error)) conformance.Target {
-	t.Like, t.Name = t.Name, by+t.Name[len("sqs"):]
+func sqsServer(by *sharedServer[*localstack.Server], t conformance.Target, suffix string) conformance.Target {
+	t.Like, t.Name = t.Name, by.name+t.Name[len("sqs"):]
 	t.Kind, t.WishLease, t.Lease, t.Window, t.Patience = report.KindLocal, true, sqsServerLease, 0, sqsServerPatience
 	t.Deviations = sqsDeviations[t.Name]
 	// Ten thousand take LocalStack half a minute of a processor, and moto and ElasticMQ's
 	// FIFO queues a minute for a thousand.
 	t.Soak = 1000
-	if by != "localstack" {
+	if by.name != "localstack" {
 		t.Soak, t.ProbeWithin = 200, 2*time.Minute
 	}
-	t.Start = local(func(ctx context.Context) (*localstack.Server, error) {
-		return start(ctx, p.For(t.Name))
-	}, func(e *localstack.Server) *conformance.Instance {
+	return by.runs(t, func(_ context.Context, e *localstack.Server) (*conformance.Instance, error) {
 		i := network(e, "")
 		i.Entity = oneName(suffix)
-		return i
+		return i, nil
 	})
-	return t
 }
 
 // sqsDeviations are the differences from what is declared of AWS, by target. What
