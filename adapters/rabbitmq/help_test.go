@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,19 @@ import (
 // not wrong.
 const mustCome = 30 * time.Second
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }
+
+// suite ends, behind the tests, what they share.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	code := s.M.Run()
+	if err := sharedNode.end(); err != nil {
+		fmt.Fprintln(os.Stderr, "the shared RabbitMQ:", err)
+		return max(code, 1)
+	}
+	return code
+}
 
 // quiet is the logger of tests in which connections are broken on purpose.
 func quiet() Option { return Logger(slog.New(slog.DiscardHandler)) }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,19 +19,16 @@ import (
 // faults.
 type measured struct{ *localstack.RabbitMQServer }
 
+// startMeasured starts one for a test that kills it, or needs more than one node.
 func startMeasured(t testing.TB, options ...localstack.RabbitMQServerOption) measured {
 	t.Helper()
-	if os.Getenv("ONCELINE_LOCAL") != "1" {
-		t.Skip("runs a real server: needs ONCELINE_LOCAL=1")
-	}
+	installed(t)
 	e, err := localstack.StartRabbitMQServer(t.Context(), options...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := e.Close(ctx); err != nil {
+		if err := end(e); err != nil {
 			t.Error(err)
 		}
 	})
@@ -38,10 +36,57 @@ func startMeasured(t testing.TB, options ...localstack.RabbitMQServerOption) mea
 	return measured{e}
 }
 
+// sharedMeasured is the one that all others share, one after the other: to start a node
+// takes seconds.
+func sharedMeasured(t testing.TB) measured {
+	t.Helper()
+	installed(t)
+	e, err := sharedNode.start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("RabbitMQ %s", e.Versions()["rabbitmq"])
+	return measured{e}
+}
+
+var sharedNode sharedServer
+
+type sharedServer struct {
+	once   sync.Once
+	server *localstack.RabbitMQServer
+	err    error
+}
+
+func (s *sharedServer) start() (*localstack.RabbitMQServer, error) {
+	s.once.Do(func() { s.server, s.err = localstack.StartRabbitMQServer(context.Background()) })
+	return s.server, s.err
+}
+
+// end ends it, if any test has asked for it.
+func (s *sharedServer) end() error {
+	if s.server == nil {
+		return nil
+	}
+	return end(s.server)
+}
+
+func installed(t testing.TB) {
+	t.Helper()
+	if os.Getenv("ONCELINE_LOCAL") != "1" {
+		t.Skip("runs a real server: needs ONCELINE_LOCAL=1")
+	}
+}
+
+func end(e *localstack.RabbitMQServer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return e.Close(ctx)
+}
+
 // TestMeasured answers what was known of the vendor's client and of queues by their
 // sources, by runs without a test, or by hearsay.
 func TestMeasured(t *testing.T) {
-	m := startMeasured(t)
+	m := sharedMeasured(t)
 	for fact, ask := range map[string]func(*testing.T, measured){
 		"RMQ-F-05": oneQueueRefuses, "RMQ-F-08": closedLooksNacked, "RMQ-F-09": ackIsWritten,
 		"RMQ-F-11": oldAckTakesANewMessage, "RMQ-F-15": nackCounts, "RMQ-F-16": firstHasNoCount,

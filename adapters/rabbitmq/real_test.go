@@ -12,7 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// realHost is a server of the vendor's: one that is started for the test, or
+// realHost is a server of the vendor's: one that the tests share, or
 //
 //	ONCELINE_RABBITMQ=127.0.0.1:5672 go test -run TestReal ./adapters/rabbitmq
 //
@@ -22,7 +22,7 @@ func realHost(t testing.TB) *host {
 	if addr := os.Getenv("ONCELINE_RABBITMQ"); addr != "" {
 		return &host{addr: addr}
 	}
-	_, addr, _ := strings.Cut(startMeasured(t).DirectURL(), "://") // without the fault proxy
+	_, addr, _ := strings.Cut(sharedMeasured(t).DirectURL(), "://") // without the fault proxy
 	return &host{addr: addr}
 }
 

@@ -18,7 +18,7 @@ import (
 
 // TestStreamMeasured answers what was known of streams by runs without a test.
 func TestStreamMeasured(t *testing.T) {
-	m := startMeasured(t)
+	m := sharedMeasured(t)
 	for _, f := range []struct {
 		fact string
 		ask  func(*testing.T, measured)

@@ -7,7 +7,7 @@ import (
 )
 
 // realStreams is the URL of a real broker with the stream plugin, with queue=stream
-// and stream-port: of one that is started for the test, or what
+// and stream-port: of the one that the tests share, or what
 // ONCELINE_RABBITMQ_STREAM has, for example
 // rabbitmq://127.0.0.1/?queue=stream&stream-port=5552.
 func realStreams(t testing.TB) string {
@@ -15,7 +15,7 @@ func realStreams(t testing.TB) string {
 	if url := os.Getenv("ONCELINE_RABBITMQ_STREAM"); url != "" {
 		return url
 	}
-	m := startMeasured(t)
+	m := sharedMeasured(t)
 	return m.URL() + "/?queue=stream&stream-port=" + m.Address()[strings.LastIndexByte(m.Address(), ':')+1:]
 }
 
