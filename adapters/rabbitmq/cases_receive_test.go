@@ -170,7 +170,7 @@ func TestCaseOldHandle(t *testing.T) {
 	if o, err := old.Ack(t.Context()); !errors.Is(err, broker.ErrLeaseLost) || o.State != broker.LeaseLost {
 		t.Fatal(o, err)
 	}
-	publish(t, p, messages(1, 1)...)
+	publish(t, publisherOf(t, h.dial(t), e.Topic), messages(1, 1)...) // p may not know yet that its connection is gone
 	if ds := receive(t, r, 1); ds[0].ID != "m-1" { // on the same channel, which lives
 		t.Fatal(ds)
 	}
