@@ -20,7 +20,8 @@ window.look = (() => {
     const name = (e.getAttribute('aria-label') || e.textContent || e.name || '').trim().replace(/\s+/g, ' ').slice(0, 60);
     return `${e.localName}${e.id ? '#' + e.id : ''}${typeof e.className === 'string' && e.className ? '.' + e.className.split(' ')[0] : ''} "${name}"`;
   };
-  const go = async hash => { location.hash = hash; await until(`the address ${hash}`, () => location.hash === hash); await turn(); };
+  // The page hears of a new address before this does.
+  const go = hash => location.hash === hash ? turn() : new Promise(r => { addEventListener('hashchange', () => r(), { once: true }); location.hash = hash; });
   const calm = async () => { await frame(); await turn(); await frame(); };
   const dialog = () => document.getElementById('evidence');
 
@@ -105,8 +106,10 @@ window.look = (() => {
       });
     },
     async sheet(hash) {
+      const heading = () => document.querySelector('#page:not([hidden]) h1');
+      const before = location.hash === hash ? null : heading(); // stays until what is asked for has been unpacked
       await go(hash);
-      const p = await until(`the page of ${hash}`, () => { const p = document.getElementById('page'); return !p.hidden && p.querySelector('h1') && p; });
+      const p = (await until(`the page of ${hash}`, () => heading() !== before && heading())).closest('#page');
       await frame();
       return {
         title: p.querySelector('h1').textContent, text: p.innerText, said: all('.said-of', p).map(e => e.querySelector('h3').textContent), links: all('.cell', p).map(a => a.hash),
