@@ -171,7 +171,7 @@ func TestCaseOldHandle(t *testing.T) {
 		t.Fatal(o, err)
 	}
 	publish(t, publisherOf(t, h.dial(t), e.Topic), messages(1, 1)...) // p may not know yet that its connection is gone
-	if ds := receive(t, r, 1); ds[0].ID != "m-1" { // on the same channel, which lives
+	if ds := receive(t, r, 1); ds[0].ID != "m-1" {                    // on the same channel, which lives
 		t.Fatal(ds)
 	}
 	wantStates(t, settle(t, r, broker.Nack, now), broker.Sent)
