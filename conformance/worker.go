@@ -239,7 +239,7 @@ func (b *Bench) process(ctx context.Context, name string, s workerSpec) (*worker
 		return nil, err
 	}
 	w := &worker{bench: b, name: name, cmd: exec.Command(exe), events: make(chan workerEvent)}
-	w.cmd.Env = append(os.Environ(), workerEnv+"="+string(spec), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	w.cmd.Env = append(os.Environ(), workerEnv+"="+string(spec), "GOGC=400", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	w.cmd.Stderr = &w.stderr
 	// In a group of its own, a frozen worker isn't woken when the shell that started
 	// this program ends, as the stopped ones of an orphaned group are; nor does it get

@@ -34,8 +34,9 @@ func startConsumer(name string, spec consumerSpec, events chan<- event) (*consum
 		return nil, err
 	}
 	c := &consumer{name: name, cmd: exec.Command(exe), done: make(chan struct{})}
-	// It does one thing at a time, as many others do: more threads would only turn.
-	c.cmd.Env = append(os.Environ(), consumerEnv+"="+string(raw), "GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	// It does one thing at a time, as many others do, for a second: more threads would
+	// only turn, and its start is most of what there is to collect.
+	c.cmd.Env = append(os.Environ(), consumerEnv+"="+string(raw), "GOMAXPROCS=1", "GOGC=400", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	c.cmd.Stderr = &c.err
 	// In a group of its own it doesn't get the interrupt of a terminal, and isn't woken
 	// when the group of a shell that has ended is.

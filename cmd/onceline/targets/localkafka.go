@@ -71,7 +71,8 @@ func onKafka(s *sharedServer[*localstack.KafkaServer], t conformance.Target, que
 		// broker's first attempt to make its state fails (KAF-F-57).
 		t.Like, t.Lease, t.Patience, t.SlowStart = "kafka-share", kafkaServerLease, 4*time.Second, 45*time.Second
 	} else {
-		t.Like, t.Session = "kafka-group", kafkaServerSession
+		// Three targets' groups come back to one broker at once.
+		t.Like, t.Session, t.SlowStart = "kafka-group", kafkaServerSession, 20*time.Second
 	}
 	return s.runs(t, func(ctx context.Context, e *localstack.KafkaServer) (*conformance.Instance, error) {
 		i := network(e, query)
