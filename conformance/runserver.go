@@ -64,7 +64,7 @@ func runServer(ctx context.Context, ts []*Target, probes []Probe, o Options) []r
 		for _, c := range courses {
 			switch need := p.Needs.meets(); {
 			case c.shared == nil:
-			case !c.disturbed(p):
+			case !c.disturbs(p):
 				places <- struct{}{}
 				all.Go(func() {
 					defer func() { <-places }()
@@ -135,8 +135,8 @@ func startCourse(ctx context.Context, t *Target, probes []Probe, o Options) *cou
 	return c
 }
 
-// disturbed reports whether others on the instance would notice the probe.
-func (c *course) disturbed(p Probe) bool {
+// disturbs reports whether others on the server would notice the probe.
+func (c *course) disturbs(p Probe) bool {
 	return c.target.Private == nil && (p.Needs.own(c.shared) || p.Needs.has(NeedQuiet) || c.shared.Advance != nil)
 }
 

@@ -41,8 +41,8 @@ func sqsServer(by *sharedServer[*localstack.Server], t conformance.Target, suffi
 	t.Deviations = sqsDeviations[t.Name]
 	// Ten thousand take LocalStack half a minute of a processor, and moto and ElasticMQ's
 	// FIFO queues a minute for a thousand.
-	t.Soak = 1000
-	if by.name != "localstack" {
+	t.Soak, t.Long = 1000, by.name == "localstack"
+	if !t.Long {
 		t.Soak, t.ProbeWithin = 200, 2*time.Minute
 	}
 	return by.runs(t, func(_ context.Context, e *localstack.Server) (*conformance.Instance, error) {
