@@ -43,11 +43,14 @@ func localKafka(p Progress) []conformance.Target {
 	}
 	maps.Copy(config, lock)
 	one := kafkaServer(p, "kafka", localstack.KafkaConfig(config))
+	// Killed under load beside the groups of others, a new group of this protocol was seen
+	// to be unknown afterwards, and whoever joined it to get nothing for 40 s.
+	consumer := kafkaServer(p, "kafka-848", localstack.KafkaConfig(config))
 	first := kafkaServer(p, "kafka-tv1", localstack.KafkaConfig(config), localstack.KafkaTransactionVersion(1))
 	three := kafkaServer(p, "kafka-3", localstack.KafkaConfig(config), localstack.KafkaConfig(patient), localstack.KafkaBrokers(3))
 	return []conformance.Target{
 		onKafka(one, kafkaGroupTarget("kafka-group-local"), "?mode=group"+session),
-		onKafka(one, kafkaGroupTarget("kafka-group-848-local"), "?mode=group&protocol=consumer"),
+		onKafka(consumer, kafkaGroupTarget("kafka-group-848-local"), "?mode=group&protocol=consumer"),
 		onKafka(first, kafkaGroupTarget("kafka-group-tv1-local"), "?mode=group"+session),
 		onKafka(one, kafkaShareTarget("kafka-share-local"), "?mode=share"),
 		long(onKafka(three, kafkaGroupTarget("kafka-group-3"), "?mode=group"+session)),
