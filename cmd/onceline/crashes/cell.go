@@ -215,9 +215,10 @@ func (r *run) round(ctx context.Context, n int) error {
 	for !disturbed || !r.isOver(ids) {
 		e, err := r.nextBefore(ctx, time.Now().Add(2*brokerLease))
 		if errors.Is(err, errQuiet) { // a database may end the commit of one that was killed after the look at it
-			if err = r.look(ctx); err == nil {
-				continue
+			if err := r.look(ctx); err != nil {
+				r.noted("look: " + err.Error()) // it is looked again, as long as the cell may take
 			}
+			continue
 		}
 		if err != nil {
 			if missing := r.missing(ids); len(missing) > 0 {
