@@ -8,9 +8,9 @@
 //	go run ./.ci/amqp091 -run 'Recovery'                   some of them
 //
 // Every test is expected to pass, but for those in the table of expected.go. It
-// exits with 1 when a result is another than expected, also when a test passes
-// that is expected to fail, and when a test has no result at all; with 3, having
-// asked nothing, when -server finds no RabbitMQ here.
+// exits with 1 when a result is another than expected, on a real server also when it
+// is asked again, when a test passes that is expected to fail, and when a test has no
+// result at all; with 3, having asked nothing, when -server finds no RabbitMQ here.
 package main
 
 import (

@@ -23,7 +23,7 @@ import (
 type crashesFlags struct {
 	stores, brokers, points, disturbances, require []string
 	parallel                                       int
-	wrong, right, verbose, list                    bool
+	wrong, right, inTurn, verbose, list            bool
 }
 
 func newCrashes() *cobra.Command {
@@ -54,6 +54,7 @@ required isn't installed.`,
   onceline crashes --store 'sqlite*' --broker nats
   onceline crashes --store 'postgres inbox' --what kill,freeze --point 'in commit'
   onceline crashes --wrong-only
+  onceline crashes --in-turn
   onceline crashes --require postgres,mariadb,redis`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,6 +69,7 @@ required isn't installed.`,
 	flags.StringSliceVar(&f.require, "require", nil, "servers without which the run fails, of postgres, mariadb, redis")
 	flags.BoolVar(&f.wrong, "wrong-only", false, "run the wrong stores alone")
 	flags.BoolVar(&f.right, "right-only", false, "run no wrong stores")
+	flags.BoolVar(&f.inTurn, "in-turn", false, "of cells that differ in their broker alone run one, the brokers by turns: about half of all")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print a line for each cell as it is done")
 	flags.BoolVar(&f.list, "list", false, "list the stores, and run nothing")
 	flags.IntVar(&f.parallel, "parallel", 24, "cells at a time, beside those that wait for a restart together")
@@ -134,6 +136,9 @@ func (f *crashesFlags) plan() (crashes.Plan, error) {
 		p.Cells = slices.DeleteFunc(crashes.Cells(stores, brokers), func(c crashes.Cell) bool {
 			return !slices.Contains(points, c.Point) || !slices.Contains(disturbances, c.Disturbance)
 		})
+		if f.inTurn {
+			p.Cells = crashes.InTurn(p.Cells)
+		}
 	}
 	if !f.right {
 		p.Wrong = slices.DeleteFunc(crashes.WrongCells(brokers), func(c crashes.WrongCell) bool {

@@ -102,3 +102,30 @@ func Cells(stores, brokers []string) []Cell {
 	}
 	return cells
 }
+
+// InTurn returns of cells that differ in their broker alone one, the brokers by turns:
+// each store, point and disturbance is there once, and at each store each broker with
+// each disturbance.
+func InTurn(cells []Cell) []Cell {
+	type place struct {
+		store       string
+		point       Point
+		disturbance Disturbance
+	}
+	on := map[place][]Cell{}
+	for _, c := range cells {
+		if c.Applies() == "" {
+			p := place{c.Store, c.Point, c.Disturbance}
+			on[p] = append(on[p], c)
+		}
+	}
+	stores := map[string]int{}
+	for i, s := range Stores() {
+		stores[s.Name] = i
+	}
+	return slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool {
+		same := on[place{c.Store, c.Point, c.Disturbance}]
+		turn := stores[c.Store] + slices.Index(Points(), c.Point) + slices.Index(Disturbances(), c.Disturbance)
+		return len(same) > 1 && same[turn%len(same)] != c
+	})
+}

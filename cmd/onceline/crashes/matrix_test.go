@@ -108,6 +108,56 @@ func TestCells(t *testing.T) {
 	}
 }
 
+// TestInTurn: in turn, nothing is left out that only one broker has, and each store
+// meets each disturbance on each of its brokers.
+func TestInTurn(t *testing.T) {
+	var names []string
+	for _, s := range Stores() {
+		names = append(names, s.Name)
+	}
+	type place struct {
+		store       string
+		point       Point
+		disturbance Disturbance
+	}
+	type meeting struct {
+		store, broker string
+		disturbance   Disturbance
+	}
+	want, got := map[place]bool{}, map[place]int{}
+	meetings, met := map[meeting]bool{}, map[meeting]int{}
+	cells := Cells(names, Brokers())
+	for _, c := range cells {
+		if c.Applies() == "" {
+			want[place{c.Store, c.Point, c.Disturbance}] = true
+			meetings[meeting{c.Store, c.Broker, c.Disturbance}] = true
+		}
+	}
+	for _, c := range InTurn(cells) {
+		if c.Applies() == "" {
+			got[place{c.Store, c.Point, c.Disturbance}]++
+			met[meeting{c.Store, c.Broker, c.Disturbance}]++
+		}
+	}
+	for p := range want {
+		if got[p] != 1 {
+			t.Errorf("%v is there %d times", p, got[p])
+		}
+	}
+	for m := range meetings {
+		if met[m] < 3 {
+			t.Errorf("%v meet %d times", m, met[m])
+		}
+	}
+	if len(got) != len(want) || len(cells) != len(Cells(names, Brokers())) {
+		t.Errorf("%d places of %d", len(got), len(want))
+	}
+	alone := Cells(names, []string{NATS})
+	if n := len(InTurn(alone)); n != len(alone) {
+		t.Errorf("of one broker %d of %d cells are left", n, len(alone))
+	}
+}
+
 // TestWanted: what is promised, where it isn't once.
 func TestWanted(t *testing.T) {
 	for _, c := range []struct {
