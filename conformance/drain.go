@@ -14,7 +14,7 @@ import (
 // its order the last message makes it certain that nothing was overlooked. It may
 // overtake others where there is none, or where a second copy is held back as long as
 // the first is in flight: hence what comes after it. What is expected is waited for
-// longer, before it is said to be lost.
+// longer, before it is said to be lost, and longer still where all takes its time.
 func (b *Bench) Copies(ctx context.Context, p broker.Publisher, r broker.Receiver, expected ...broker.Message) (map[string]int, error) {
 	copies := map[string]int{}
 	all := func() bool {
@@ -35,6 +35,7 @@ func (b *Bench) drain(ctx context.Context, p broker.Publisher, r broker.Receiver
 	if b.Instance.Advance != nil { // all that is due is due now
 		after = min(after, 100*time.Millisecond)
 	}
+	var slowest time.Duration // that something was waited for
 	deadline := time.Now().Add(b.Target.busy() + 2*time.Second + b.Target.SlowStart)
 	for {
 		within := time.Until(deadline)
@@ -42,7 +43,7 @@ func (b *Bench) drain(ctx context.Context, p broker.Publisher, r broker.Receiver
 		case came && complete():
 			within = min(within, after)
 		case came:
-			within = min(within, 2*b.Target.patience())
+			within = min(within, max(2*b.Target.patience(), 4*slowest))
 		}
 		if within <= 0 { // a broker that redelivers without end has shown it
 			break
@@ -56,7 +57,8 @@ func (b *Bench) drain(ctx context.Context, p broker.Publisher, r broker.Receiver
 			break
 		}
 		// On a busy machine all takes longer.
-		after = min(max(after, 2*time.Since(asked)), b.Target.patience()/2)
+		slowest = max(slowest, time.Since(asked))
+		after = min(max(after, 2*slowest), b.Target.patience()/2)
 		if err := b.mustAckAll(ctx, r, ds); err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func probeVerdict(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	copies, err := b.Copies(ctx, e.pub, e.rcv, first, other)
 	if err != nil {
 		return err
 	}

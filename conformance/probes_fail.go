@@ -93,7 +93,7 @@ func probePublishCancel(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	copies, err := b.Copies(ctx, e.pub, e.rcv, applied)
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,13 @@ func probeBatch(ctx context.Context, b *Bench) error {
 	ms := b.Messages(5)
 	ms[2].Body = make([]byte, min(4*limit, limit+probeBatchLimit/4))
 	rs := b.Publish(ctx, p, ms...)
-	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	var taken []broker.Message
+	for i := range ms {
+		if rs[i].Verdict.OK() {
+			taken = append(taken, ms[i])
+		}
+	}
+	copies, err := b.Copies(ctx, e.pub, e.rcv, taken...)
 	if err != nil {
 		return err
 	}

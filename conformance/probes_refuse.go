@@ -58,7 +58,7 @@ func probeOversize(ctx context.Context, b *Bench) error {
 	rs := b.Publish(bounded, e.pub, ms...)
 	after := b.Message()
 	next := b.Publish(bounded, e.pub, after)[0]
-	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	copies, err := b.Copies(ctx, e.pub, e.rcv, ms[0], ms[2], after)
 	if err != nil {
 		return fmt.Errorf("after a body that is too large: %w", err)
 	}

@@ -187,7 +187,7 @@ func probeConcurrent(ctx context.Context, b *Bench) error {
 		}
 		pair.Wait()
 	}
-	copies, err := b.Copies(ctx, e.pub, e.rcv)
+	copies, err := b.Copies(ctx, e.pub, e.rcv, ms...)
 	if err != nil {
 		return err
 	}

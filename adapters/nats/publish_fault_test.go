@@ -121,6 +121,7 @@ func TestNothingIsBuffered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() }) // after its clients
 	url := s.ClientURL()
 	nc, err := natsgo.Connect(url, natsgo.ReconnectWait(20*time.Millisecond), natsgo.MaxReconnects(-1))
 	if err != nil {
@@ -179,10 +180,11 @@ func TestNothingIsBuffered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = start(dir, number); err != nil {
+	again, err := start(dir, number)
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	s = again
 	connected(t, dialed)
 	connected(t, buffered)
 	if n := stored(t, dialed, e.Topic); n != 1 {
