@@ -144,7 +144,7 @@ func (c *RedisCluster) Addresses() []string {
 }
 
 // Await blocks until every node says that it knows all others and that all slots are
-// served, which takes seconds after a node was down; ctx and a minute and a half bound
+// served, which takes seconds after a node was down; ctx and three minutes bound
 // it.
 func (c *RedisCluster) Await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, serverReady, fmt.Errorf("the cluster isn't whole within %v", serverReady))

