@@ -56,7 +56,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	ran, err := root.ExecuteContextC(ctx)
 	var code exitCode
 	// What could not be printed can't be known by the code of what was found. Who
 	// reads no further, as head does, isn't told so.
@@ -80,7 +80,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	if errors.As(err, &failed) {
 		return report.ExitUnknown
 	}
-	fmt.Fprintln(stderr, "See 'onceline --help'.")
+	fmt.Fprintf(stderr, "See '%s --help'.\n", ran.CommandPath())
 	return report.ExitUsage
 }
 

@@ -46,7 +46,7 @@ func TestUsage(t *testing.T) {
 		says string // in stderr
 	}{
 		{[]string{"nonsense"}, report.ExitUsage, "unknown command"},
-		{[]string{"verify", "--nonsense"}, report.ExitUsage, "unknown flag"},
+		{[]string{"verify", "--nonsense"}, report.ExitUsage, "See 'onceline verify --help'"},
 		{[]string{"verify", "extra"}, report.ExitUsage, "did you mean: onceline verify --broker extra"},
 		{[]string{"verify", "--broker", "pulsar"}, report.ExitUsage, "there are: sqs-standard"},
 		{[]string{"verify", "--claim", "nothing.*", "--broker", "memory"}, report.ExitUsage, "no claim matches"},

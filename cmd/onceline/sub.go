@@ -43,8 +43,8 @@ and not settled, because the program was killed or the answer lost, comes again.
 
 Without --follow it ends when nothing has come for --wait; a Kafka group may need 45 s
 to give up a member that was killed. A reader that ends early, as head does, may leave
-what it didn't read settled: give --count. --settle none looks at
-messages and gives them back at the end, which costs them an attempt on most brokers.
+what it didn't read settled: give --count. --settle none looks at messages and gives
+them back at the end, which costs them an attempt on most brokers.
 
 Standard error is told of IDs that can't find duplicates: hashes of the body, and random
 ones that differ between two copies of what seems to be one message.

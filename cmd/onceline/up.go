@@ -41,8 +41,9 @@ gone at the end.
 
 Each broker takes its usual port, or a free one where that is taken (sqs 9324, pubsub
 8085, rabbitmq 5672 and 5552, nats 4222, kafka 9092; servicebus 5300, and 5672 where
-RabbitMQ doesn't run); --port asks for one that must be had. --env prints lines for a shell to evaluate, --json one object, and
---ready-file writes that object when all brokers are ready and removes it at the end.
+RabbitMQ doesn't run); --port asks for one that must be had. --env prints lines for a
+shell to evaluate, --json one object, and --ready-file writes that object when all
+brokers are ready and removes it at the end.
 
 Exit codes: 0 stopped by an interrupt; 2 a wrong command line; 3 a broker didn't start.`,
 		Example: `  onceline up
