@@ -34,7 +34,7 @@ type shareReceiver struct {
 	cl     *kgo.Client
 	life   context.Context // of everything the receiver does; ended by stop
 	stop   context.CancelFunc
-	tasks  sync.WaitGroup // heartbeat, fetch, acks
+	tasks  driver.Tasks // heartbeat, fetch, acks
 
 	mu          sync.Mutex
 	coordinator int32              // of the group; noBroker: must be asked for

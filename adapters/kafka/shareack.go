@@ -141,11 +141,12 @@ func (r *shareReceiver) deadLetter(ctx context.Context, ops []*driver.Op, jobs m
 // together with the next.
 func (s *shareSession) submit(j *ackJob) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.queue = append(s.queue, j)
-	if !s.running {
-		s.running = true
-		s.r.tasks.Go(s.send)
+	begin := !s.running
+	s.running = true
+	s.mu.Unlock()
+	if begin {
+		s.r.tasks.Do(s.send)
 	}
 }
 

@@ -42,7 +42,7 @@ func (r *receiver) mind(busy bool) {
 	if busy {
 		keep = min(grace, r.settings.Load().lease/4)
 	}
-	r.reapers.Go(func() {
+	r.reapers.Do(func() {
 		defer close(m.done)
 		r.watch(m, keep)
 	})

@@ -72,10 +72,10 @@ type receiver struct {
 	settles sync.WaitGroup // calls of Settle; none enters after shut
 	shut    bool           // guarded by mu
 
-	receiving chan struct{}  // holds a token while Receive runs
-	closing   chan struct{}  // Receive ends
-	abort     chan struct{}  // Settles end
-	reapers   sync.WaitGroup // goroutines that give late messages back
+	receiving chan struct{} // holds a token while Receive runs
+	closing   chan struct{} // Receive ends
+	abort     chan struct{} // Settles end
+	reapers   driver.Tasks  // that give late messages back
 	reaping   context.Context
 	giveUp    context.CancelFunc // of the reapers
 }
@@ -343,9 +343,8 @@ func (r *receiver) revoke(p *pull) {
 	if p.sub.Drain() != nil || !p.link.alive() {
 		return // the connection is gone, and what was on it comes back after its lease
 	}
-	// The goroutine ends with the flush, at the latest after reapTime; Close
-	// waits for it.
-	r.reapers.Go(func() {
+	// It ends with the flush, at the latest after reapTime; Close waits for it.
+	r.reapers.Do(func() {
 		ctx, cancel := context.WithTimeout(r.reaping, reapTime)
 		defer cancel()
 		// The answer to the ping comes behind all that was sent before UNSUB.

@@ -44,10 +44,13 @@ type pull struct {
 }
 
 // begin returns the pull that a cancelled Receive left running, or a new one for
-// most messages.
+// most messages; nil once Close has given up on this Receive.
 func (r *receiver) begin(most int) *pull {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.shut {
+		return nil
+	}
 	if p := r.running; p != nil {
 		r.running = nil
 		if !p.finished {

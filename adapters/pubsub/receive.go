@@ -94,6 +94,9 @@ func (r *receiver) Receive(ctx context.Context, most int, out *driver.Batch) err
 			return context.Cause(ctx)
 		}
 		p := r.begin(most)
+		if p == nil {
+			return broker.Errorf(broker.ErrClosed, nil, "receive from %s", r.name)
+		}
 		msgs, err := r.await(ctx, p, &spent)
 		if err != nil {
 			return err

@@ -51,7 +51,7 @@ func newChannel(s *session, ch *amqp.Channel) *channel {
 	c := &channel{s: s, ch: ch, epoch: new(driver.Epoch), ended: make(chan struct{})}
 	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
 	cancels := ch.NotifyCancel(make(chan string, 4))
-	s.line.wg.Go(func() {
+	watch := func() {
 		defer close(c.ended)
 		for range cancels { // until the channel ends
 			if c.stands.Load() {
@@ -72,7 +72,11 @@ func newChannel(s *session, ch *amqp.Channel) *channel {
 		c.timers = nil
 		c.held = nil
 		c.mu.Unlock()
-	})
+	}
+	if !s.line.tasks.Go(watch) { // the line is closed behind a call that is late
+		_ = ch.Close()
+		watch()
+	}
 	return c
 }
 

@@ -83,7 +83,10 @@ func newConfirmer(s *session, ch *amqp.Channel) *confirmer {
 	c := &confirmer{s: s, ch: ch, barrier: make(chan struct{}), ended: make(chan struct{})}
 	returns := ch.NotifyReturn(make(chan amqp.Return))
 	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
-	s.line.wg.Go(func() { c.heed(returns, closes) })
+	if heed := func() { c.heed(returns, closes) }; !s.line.tasks.Go(heed) {
+		_ = ch.Close()
+		heed()
+	}
 	return c
 }
 

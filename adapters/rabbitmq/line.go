@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/onceline/onceline/broker"
+	"github.com/onceline/onceline/broker/driver"
 )
 
 const (
@@ -33,9 +34,9 @@ type line struct {
 	s    *settings
 	role string // "publish" or "consume", for logs
 
-	life context.Context // ends with close
-	end  context.CancelFunc
-	wg   sync.WaitGroup // goroutines that must have ended before Close returns
+	life  context.Context // ends with close
+	end   context.CancelFunc
+	tasks driver.Tasks // that must have ended before Close returns
 
 	mu      sync.Mutex
 	cur     *session
@@ -45,6 +46,9 @@ type line struct {
 	foreign bool // the client is the caller's: no new one is made
 	next    int  // the host to try first
 }
+
+// errLineClosed is what a call gets for which Close waits no longer.
+var errLineClosed = broker.Errorf(broker.ErrClosed, nil, "rabbitmq: the connection")
 
 func newLine(s *settings, role string) *line {
 	l := &line{s: s, role: role, changed: make(chan struct{})}
@@ -59,15 +63,14 @@ func (l *line) session(ctx context.Context) (*session, error) {
 		l.mu.Lock()
 		s, changed, err := l.cur, l.changed, l.err
 		if !l.started && l.life.Err() == nil {
-			l.started = true
-			l.wg.Go(func() { l.run(nil) })
+			l.started = l.tasks.Go(func() { l.run(nil) })
 		}
 		l.mu.Unlock()
 		switch {
 		case s != nil:
 			return s, nil
 		case l.life.Err() != nil:
-			return nil, broker.Errorf(broker.ErrClosed, nil, "rabbitmq: the connection")
+			return nil, errLineClosed
 		case err != nil && (l.foreign || refusedByNode(err)):
 			return nil, err
 		}
@@ -109,7 +112,7 @@ func (l *line) begin(s *session) {
 	l.started = true
 	l.mu.Unlock()
 	l.set(s, nil)
-	l.wg.Go(func() { l.run(s) })
+	l.tasks.Go(func() { l.run(s) })
 }
 
 func (l *line) set(s *session, err error) {
@@ -323,7 +326,7 @@ func (l *line) close(ctx context.Context) error {
 	l.set(nil, nil)
 	ended := make(chan struct{})
 	go func() { // ends with what it waits for: calls on sockets that are closed now
-		l.wg.Wait()
+		l.tasks.Wait()
 		close(ended)
 	}()
 	if !l.foreign {

@@ -16,7 +16,7 @@ func TestLineClosesWhatComesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := make(chan struct{})
-	l.wg.Go(func() {
+	l.tasks.Go(func() {
 		<-late
 		l.run(s)
 	})

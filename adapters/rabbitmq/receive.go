@@ -133,7 +133,7 @@ func (r *receiver) renewed(ctx context.Context) (c *channel, passed bool, err er
 	}
 	renewals := make(chan renewal)
 	left := make(chan struct{})
-	r.c.consume.wg.Go(func() {
+	begun := r.c.consume.tasks.Go(func() {
 		work, cancel := context.WithTimeout(r.life, renewBound)
 		defer cancel()
 		c, err := r.ready(work)
@@ -149,6 +149,9 @@ func (r *receiver) renewed(ctx context.Context) (c *channel, passed bool, err er
 			<-r.token
 		}
 	})
+	if !begun {
+		return nil, false, r.closed()
+	}
 	select {
 	case n := <-renewals:
 		return n.c, false, n.err
@@ -276,7 +279,7 @@ type haul struct {
 func (r *receiver) take(ctx context.Context, c *channel, most int, out *driver.Batch) (passed bool, err error) {
 	hauls := make(chan haul)
 	left := make(chan struct{})
-	r.c.consume.wg.Go(func() {
+	begun := r.c.consume.tasks.Go(func() {
 		h := r.turn(ctx, c, most)
 		select {
 		case hauls <- h:
@@ -285,6 +288,9 @@ func (r *receiver) take(ctx context.Context, c *channel, most int, out *driver.B
 			<-r.token
 		}
 	})
+	if !begun {
+		return false, r.closed()
+	}
 	select {
 	case h := <-hauls:
 		return false, r.hand(c, h, out)

@@ -82,9 +82,10 @@ func (sn *sender) ready(ctx context.Context) (*confirmer, error) {
 	}
 	o := sn.opening
 	if o == nil && sn.life.Err() == nil {
-		o = &opening{done: make(chan struct{})}
-		sn.opening = o
-		sn.line.wg.Go(func() { sn.reopen(o) })
+		n := &opening{done: make(chan struct{})}
+		if sn.line.tasks.Go(func() { sn.reopen(n) }) {
+			o, sn.opening = n, n
+		}
 	}
 	if o == nil {
 		sn.mu.Unlock()

@@ -96,7 +96,7 @@ func await[T any](ctx context.Context, l *line, f func() (T, error), late func(T
 		err error
 	}
 	results := make(chan result)
-	l.wg.Go(func() {
+	begun := l.tasks.Go(func() {
 		v, err := f()
 		select {
 		case results <- result{v, err}:
@@ -106,11 +106,14 @@ func await[T any](ctx context.Context, l *line, f func() (T, error), late func(T
 			}
 		}
 	})
+	var zero T
+	if !begun {
+		return zero, errLineClosed
+	}
 	select {
 	case r := <-results:
 		return r.v, r.err
 	case <-ctx.Done():
-		var zero T
 		return zero, context.Cause(ctx)
 	}
 }

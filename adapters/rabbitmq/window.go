@@ -112,7 +112,10 @@ func (r *receiver) consume(ctx context.Context, c *channel, prefetch int) (*stan
 		}
 		return nil, c.broken(err)
 	}
-	c.s.line.wg.Go(func() { st.fill(c, in, r.c.now) })
+	if !c.s.line.tasks.Go(func() { st.fill(c, in, r.c.now) }) {
+		_ = c.ch.Close()
+		return nil, errLineClosed
+	}
 	r.stand = st
 	return st, nil
 }

@@ -22,7 +22,7 @@ import (
 //
 // The library doesn't write a frame whose context has ended, though it behaves
 // afterwards as if it had: a session whose begin was held back is ended later, for
-// which the service closes the connection, and everybody's sessions with it. And a
+// which a peer may close the connection, and everybody's sessions with it. And a
 // deadline becomes that of the socket's write, whose end closes the connection too
 // (SB-F-55).
 // So the end of the caller's context is seen only where the call waits for the

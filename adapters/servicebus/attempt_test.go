@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -239,7 +240,15 @@ func TestRestOfPull(t *testing.T) {
 // isn't begun would be ended later, and the connection with it.
 func TestEndedContextKillsNoConnection(t *testing.T) {
 	t.Parallel()
-	_, c, e, p, _ := ends(t)
+	var broken atomic.Int32 // frames for sessions that there aren't
+	n := start(t, emulator.Trace(func(line string) {
+		if strings.Contains(line, "which has no session") {
+			broken.Add(1)
+		}
+	}))
+	c, e := n.dial(t), entity()
+	n.makes(t, e)
+	p := publisherOf(t, c, e.Topic)
 	for i := range 30 {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Duration(i)*50*time.Microsecond, cancel)
@@ -248,5 +257,8 @@ func TestEndedContextKillsNoConnection(t *testing.T) {
 		}
 		cancel()
 		publish(t, p, message("x")) // fails if its connection is closed
+	}
+	if n := broken.Load(); n > 0 {
+		t.Errorf("%d frames for sessions that there aren't", n)
 	}
 }

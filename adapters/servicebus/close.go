@@ -25,10 +25,12 @@ func (r *receiver) Close(ctx context.Context) error {
 		r.cancel()
 	}
 	r.mu.Unlock()
+	stuck := false
 	select {
 	case r.receiving <- struct{}{}:
 		r.dropAccept()
-	case <-ctx.Done(): // Receive is stuck in a write
+	case <-ctx.Done(): // Receive is in a write
+		stuck = true
 	}
 	r.idle.Stop()
 	r.lap.Stop()
@@ -59,7 +61,7 @@ func (r *receiver) Close(ctx context.Context) error {
 		if b.epoch != nil {
 			b.epoch.End()
 		}
-		wait.Go(func() { errs[i] = r.detach(ctx, b) })
+		wait.Go(func() { errs[i] = r.detach(ctx, b, stuck) })
 	}
 	wait.Wait()
 	r.mu.Lock()
@@ -126,10 +128,11 @@ func (r *receiver) abandonAll(ctx context.Context, ops []driver.Op) error {
 // detach closes a link. Messages that were asked for may arrive until the service
 // has taken note of that: they come to a pull that runs meanwhile, for afterwards
 // the SDK has no way to them, and are given back by their lock token. The lock of
-// a session covers them, and ends with its link.
-func (r *receiver) detach(ctx context.Context, b *inbox) error {
+// a session covers them, and ends with its link. A Receive that is stuck has its own
+// pull.
+func (r *receiver) detach(ctx context.Context, b *inbox, stuck bool) error {
 	b.stop()
-	if b.session != nil || b.credits <= 0 {
+	if stuck || b.session != nil || b.credits <= 0 {
 		return r.closed(b.in.Close(ctx))
 	}
 	in := &entry{Context: ctx, entered: make(chan struct{})}

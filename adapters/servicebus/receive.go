@@ -72,7 +72,7 @@ type receiver struct {
 	close     context.CancelFunc
 	life      context.Context // all else does
 	end       context.CancelFunc
-	reapers   sync.WaitGroup // goroutines that close links which were lost
+	reapers   driver.Tasks // that make links and close lost ones
 }
 
 func (c *conn) OpenReceiver(ctx context.Context, subscription string, o broker.ReceiverOptions) (driver.Receiver, error) {
@@ -144,7 +144,7 @@ func (r *receiver) adopt(b *inbox) {
 
 // discard closes something of the SDK in the background: its peer may be gone.
 func (r *receiver) discard(in interface{ Close(context.Context) error }) {
-	r.reapers.Go(func() { r.bury(in) })
+	r.reapers.Do(func() { r.bury(in) })
 }
 
 func (r *receiver) bury(in interface{ Close(context.Context) error }) {
@@ -258,7 +258,7 @@ func (r *receiver) relink(ctx context.Context, b *inbox) error {
 	if r.linking == nil {
 		l := &linking{done: make(chan struct{})}
 		r.linking = l
-		r.reapers.Go(func() { // ends with the receiver
+		r.reapers.Do(func() { // ends with the receiver
 			defer close(l.done)
 			l.err = within(r.open, r.life, func(ctx context.Context) error {
 				_, err := b.plain.PeekMessages(ctx, 1, nil)

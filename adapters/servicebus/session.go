@@ -186,7 +186,7 @@ func (r *receiver) accept(ctx context.Context) error {
 func (r *receiver) beginAccept() *acceptance {
 	ctx, cancel := context.WithTimeout(r.open, acceptWait)
 	a := &acceptance{cancel: cancel, done: make(chan struct{})}
-	r.reapers.Go(func() {
+	r.reapers.Do(func() {
 		defer close(a.done)
 		a.box, a.err = r.acceptOne(ctx)
 	})
@@ -202,7 +202,7 @@ func (r *receiver) dropAccept() {
 	}
 	r.accepting = nil
 	a.cancel()
-	r.reapers.Go(func() {
+	r.reapers.Do(func() {
 		if <-a.done; a.box != nil {
 			r.bury(a.box.in)
 		}
@@ -294,7 +294,7 @@ func (r *receiver) letGo(b *inbox) {
 	r.mu.Lock()
 	delete(r.boxes, b)
 	r.mu.Unlock()
-	r.reapers.Go(func() {
+	r.reapers.Do(func() {
 		b.stop()
 		r.bury(b.in)
 	})

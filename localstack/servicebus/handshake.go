@@ -168,6 +168,12 @@ func (c *conn) frame(f amqp.Frame) error {
 	c.s.mu.Lock()
 	ch := c.channels[f.Channel]
 	c.s.mu.Unlock()
+	if ch == nil && (code == amqp.CodeEnd || code == amqp.CodeDetach) {
+		// The vendor's library lets these pass: a session's begin or end may have been
+		// given up (SB-F-55).
+		c.s.tracef("frame 0x%x on channel %d, which has no session: ignored", code, f.Channel)
+		return nil
+	}
 	if ch == nil {
 		return notAllowed("frame 0x%x on channel %d, which has no session", code, f.Channel)
 	}
