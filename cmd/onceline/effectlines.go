@@ -75,7 +75,7 @@ func multiplicities(by map[string][]string) string {
 		}
 	}
 	if len(parts) == 0 {
-		return "nothing could be asked here"
+		return "nothing could be asked here: --local starts the servers that such stores need"
 	}
 	return strings.Join(parts, "; ")
 }

@@ -27,7 +27,7 @@ func TestEffectLines(t *testing.T) {
 How often an effect took place (docs/effects.md says what to use when):
   no store      once: crash-before; more than once: zombie
   inbox         once: replay, zombie
-  lease         nothing could be asked here
+  lease         nothing could be asked here: --local starts the servers that such stores need
   call          never: crash-before
   call.keyed    once: crash-before
 `},
