@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -312,6 +315,7 @@ func duplicateWaits(t *testing.T, m measured) {
 	}
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT)
+	eventually(t, "the replicas to stand still", func() bool { return !slices.ContainsFunc(replicas, runs) })
 	for range 2 {
 		s.offer(nil, 2)
 	}
@@ -330,6 +334,17 @@ func duplicateWaits(t *testing.T, m measured) {
 	if got := idsAt(s.read(3)); !slices.Equal(got, []string{"1", "2", "3"}) {
 		t.Errorf("stored %v", got)
 	}
+}
+
+// runs reports whether a thread of a process that got SIGSTOP still runs; false where
+// the system doesn't tell.
+func runs(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is well-formed
+	return slices.ContainsFunc(threads, func(file string) bool {
+		text, err := os.ReadFile(file)
+		_, fields, ok := strings.Cut(string(text), ") ") // behind the name
+		return err == nil && ok && !strings.HasPrefix(fields, "T")
+	})
 }
 
 var _ localstack.Emulator = measured{}
